@@ -16,22 +16,25 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import xml.etree.ElementTree
 
-from checks import skips
+from checks import machine, skips
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 LOGS = BUILD / "check-logs"
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
+ASIDE_NICE = 5
 STAGE_TIMEOUT = 2400  # seconds, several times what a stage takes: one that hangs must not hang the machine it runs on
 SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
 TELLING = (r"^E  ", r"(?i)^SUMMARY: |error\b.*:|^not ok|assert")  # lines that say why a case failed, the best first
 GIST, GIST_WIDTH = 4, 300  # so many of them end the output, and so much of each
 TAIL = 40  # lines of a failed stage's log that are shown
 CASE_HEAD, CASE_TAIL = 60, 140  # lines of a failed case's own output that are: what was wrong, and what its processes said
+SETTINGS = re.compile(r" VMA (INFO|DETAILS): .* \[VMA_\w+\]$")  # a process's log begins with a hundred of these: they are not shown
 
 
 @dataclasses.dataclass
@@ -45,12 +48,13 @@ class Case:
 class Stage:
     """One step of the check: runs commands into one log, and yields cases."""
 
-    def __init__(self, name, jobs):
+    def __init__(self, name, jobs, aside=False):
         self.name = name
         self.jobs = jobs
+        self.aside = aside
         self.log = LOGS / f"{name}.log"
         self.log.unlink(missing_ok=True)
-        self.deadline = time.monotonic() + STAGE_TIMEOUT
+        self.deadline = time.monotonic() + STAGE_TIMEOUT * (2 if aside else 1)
 
     def run(self, *command, cwd=ROOT, env=None, log=None):
         """Exit status of the command, 124 if it took too long. Ends whatever it left behind in its session."""
@@ -66,10 +70,12 @@ class Stage:
                 stderr=log,
                 start_new_session=True,
             )
+            if self.aside:
+                give_way(child.pid)
             try:
                 return child.wait(max(1.0, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                log.write(f"stopped after {STAGE_TIMEOUT} s\n".encode())
+                log.write(b"stopped: it took too long\n")
                 return 124
             finally:
                 try:
@@ -95,11 +101,30 @@ class Stage:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
 
+def give_way(pid):
+    """The process, and all that it starts, gets a third of what others get where they compete for a processor, which is enough to go
+    on beside a machine's other work."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, ASIDE_NICE)
+        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(ASIDE_NICE), encoding="ascii")  # sched(7): of a session, where it is on
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # a kernel without groups; a process that has ended
+
+
 def configure(stage, folder, *arguments):
     folder.mkdir(exist_ok=True)
     if (folder / "Makefile").exists():
         return True
     return stage.run(ROOT / "configure", *arguments, cwd=folder) == 0
+
+
+MAKES = threading.Lock()  # two makes in one folder compile the same files
+
+
+def make_more(stage, *goals):
+    """Makes in the folder of stage build what it has not made. True if it failed."""
+    with MAKES:
+        return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *goals) != 0
 
 
 def make_check(stage, folder, *arguments, goals=("all",)):
@@ -214,21 +239,21 @@ def stage_tidy(stage):
     return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
 
 
-FUZZED = ("compat/test/config", "prov/vma/test/inet", "util/vma_stats/test")  # where fuzzers are, and their corpora
+FUZZED = ("compat/test/config", "prov/vma/test/core", "prov/vma/test/inet", "util/vma_stats/test", "util/vmad/test")  # where fuzzers are, and their corpora
 
 
 def stage_fuzz(stage):
     """Each fuzzer from its corpus on, with the sanitizers; what it finds is named and kept among the logs. The same inputs each
     time: a check that finds something new in old code tells nothing of what is checked. doc/inet.md says how to look for more."""
-    corpora = sorted(corpus for tests in FUZZED for corpus in pathlib.Path(tests, "corpus").iterdir())
+    corpora = sorted((corpus for tests in FUZZED for corpus in pathlib.Path(tests, "corpus").iterdir()), reverse=True)  # the longest early
     programs = [str(corpus.parent.parent / f"fuzz_{corpus.name}") for corpus in corpora]
-    if stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *programs):
+    if make_more(stage, *programs):
         return [Case("build", FAIL)]
 
     def fuzz(corpus, program):
         found, log = LOGS / f"found-{corpus.name}", stage.part(corpus.name)
         found.mkdir(exist_ok=True)
-        limits = ("-seed=1", "-runs=100000", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1")
+        limits = ("-seed=1", "-runs=100000", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1")
         prefix = f"-artifact_prefix={LOGS}/{corpus.name}-"
         if stage.run(BUILD / program, *limits, prefix, found, corpus, log=log):
             return Case(program, FAIL, f"see {log.relative_to(ROOT)}", log.read_text(errors="replace"))
@@ -250,6 +275,7 @@ SIDE_BY_SIDE = {
                 "sockets/test_sandbox.py"],
     "programs": ["sockets/test_programs.py", "config"],
     "fabric": ["fabric", "util"],
+    "containers": ["containers"],
     "posix": ["posix/test_languages.py", "posix/test_openssh.py", "posix/test_haproxy.py", "posix/test_openssl.py",
               "posix/test_messages.py", "posix/test_postgresql.py", "sockets/test_datagrams.py", "sockets/test_datagram_traffic.py",
               "sockets/test_stream_forms.py", "sockets/test_multicast.py"],
@@ -257,22 +283,29 @@ SIDE_BY_SIDE = {
 AT_ONCE = 2  # pytests for each processor: one computes for less than half of its time
 
 
-def make_programs(stage):
-    """Makes what pytest starts and stage build has not made. True if it failed."""
-    return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", "fabtests-programs") != 0
-
-
 def stage_fabtests(stage):
-    if make_programs(stage):
+    if make_more(stage, "fabtests-programs"):
         return [Case("build", FAIL)]
     paths = {name for names in SIDE_BY_SIDE.values() for name in names if (ROOT / "fabtests" / name).exists()}
     parts = {part: [f"fabtests/{name}" if name in paths else name for name in names] for part, names in SIDE_BY_SIDE.items()}
-    others = ["fabtests", *(f"--ignore=fabtests/{name}" for name in sorted({"lab", *paths}))]
+    others = ["fabtests", *(f"--ignore=fabtests/{name}" for name in sorted({"lab", "packages", *paths}))]
     return pytest(stage, BUILD, parts, AT_ONCE * stage.jobs) + pytest(stage, BUILD, {"others": others})
 
 
 def stage_lab(stage):
-    return [Case("build", FAIL)] if make_programs(stage) else pytest(stage, BUILD, {"lab": ["fabtests/lab"]})
+    return [Case("build", FAIL)] if make_more(stage, "fabtests-programs") else pytest(stage, BUILD, {"lab": ["fabtests/lab"]})
+
+
+def stage_packages(stage):
+    return pytest(stage, BUILD, {"packages": ["fabtests/packages"]})
+
+
+def stage_cross(stage):
+    """For AArch64: what is built, and the unit tests that pass by an emulator."""
+    status = stage.run(sys.executable, "-B", "contrib/checks/cross.py", "--jobs", str(stage.jobs))
+    if status == 77:
+        return [Case("cross.py", SKIP, stage.text().rstrip().splitlines()[-1])]
+    return count_verdicts(stage, ROOT / "build-aarch64", status)
 
 
 def stage_distcheck(stage):
@@ -305,12 +338,18 @@ STAGES = {
     "make-check": (stage_make_check, "unit tests and style checks"),
     "tidy": (stage_tidy, "clang-tidy, and clang's warnings"),
     "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
-    "fuzz": (stage_fuzz, "fuzzers of frames, of TCP's calls, of rules and VMA_* values, of vma_stats' files, with clang's sanitizers"),
+    "fuzz": (stage_fuzz, "fuzzers of frames, of TCP's calls, of rules and VMA_* values, of vma_stats' files, of vmad's broker, with clang's sanitizers"),
     "model": (stage_model, "the model of the stream protocol, searched by spin; faults put back are found"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
     "lab": (stage_lab, "pytest: programs in QEMU guests: two with RDMA devices, and a whole machine"),
+    "packages": (stage_packages, "pytest: Debian packages and RPMs, built, installed into a fresh system, upgraded and purged"),
+    "cross": (stage_cross, "both libraries for AArch64, and unit tests by QEMU"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing, with ThreadSanitizer"),
 }
+
+
+FIRST, ASIDE, WAIT, AFTER = (  # see Progress
+    ("build", "make-check", "fabtests"), ("tidy", "model", "fuzz", "cross"), ("lab", "packages"), ("asan", "distcheck"))
 
 
 def judge_skips(stage, cases, allowed):
@@ -330,6 +369,7 @@ def count(cases):
 
 
 def shorten(lines):
+    lines = [line for line in lines if not SETTINGS.search(line)]
     left_out = len(lines) - CASE_HEAD - CASE_TAIL
     return lines if left_out <= 0 else [*lines[:CASE_HEAD], f"[{left_out} lines left out]", *lines[-CASE_TAIL:]]
 
@@ -350,9 +390,74 @@ def show_failures(stage, failed):
     print(f"    the whole log: {stage.log.relative_to(ROOT)}")
 
 
+class Progress:
+    """Runs stages, and says of each what came of it as it ends.
+
+    Whole programs have the machine for themselves, as what they compute is as much as it can do. Those stages that only compute run
+    aside the ones that mostly wait, for an emulator or a package manager. Those that compile and run programs come last.
+    """
+
+    def __init__(self, chosen, jobs, minutes):
+        self.chosen, self.jobs = chosen, jobs
+        self.pace = machine.Pace(chosen, FIRST, minutes)
+        self.allowed = skips.load()
+        self.everything = []
+        self.begun = 0
+        self.lock = threading.Lock()
+
+    def run(self):
+        """The cases of all. Nothing is run where the build failed."""
+        if any(case.status == FAIL for case in self.stages(FIRST[:1])):
+            return self.everything
+        self.stages(FIRST[1:])
+        computes = threading.Thread(target=self.stages, args=(ASIDE, True))
+        computes.start()
+        self.stages(WAIT)
+        computes.join()
+        self.stages(AFTER)
+        for name in self.pace.in_order():
+            if self.pace.fits(name, alone=True):
+                self.stage(name, False)
+            else:
+                self.leave_out(name)
+        return self.everything
+
+    def stages(self, names, aside=False):
+        return [case for name in names if name in self.pace.left and self.pace.fits(name) for case in self.stage(name, aside)]
+
+    def leave_out(self, name):
+        print(f"{name}: NOT RUN: at the pace of this machine it would not end within {self.pace.minutes} minutes", flush=True)
+        cases = judge_skips(name, [Case("all of it", SKIP, f"no time was left of {self.pace.minutes} minutes")], self.allowed)
+        self.everything += [dataclasses.replace(case, name=f"{name}: {case.name}") for case in cases]
+
+    def stage(self, name, aside):
+        action, what = STAGES[name]
+        with self.lock:
+            self.begun += 1
+            number = f"[{self.begun}/{len(self.chosen)}]"
+            print(f"{number} {name}: {what}{', aside' if aside else ''} ...", flush=True)
+        stage, start, (idle, total) = Stage(name, self.jobs, aside), time.monotonic(), machine.processor_times()
+        try:
+            cases = judge_skips(name, action(stage), self.allowed)
+        except Exception:  # a fault of this script, or of the machine, is a failure to report and not the end of it
+            cases = [Case("check.py", FAIL, output=traceback.format_exc())]
+        now_idle, now_total = machine.processor_times()
+        share = 100 * (now_idle - idle) / max(1, now_total - total)
+        with self.lock:
+            self.pace.left.discard(name)
+            print(f"{number} {name}: {count(cases)} ({time.monotonic() - start:.0f} s, processors {share:.0f} % idle)", flush=True)
+            failed = [case for case in cases if case.status == FAIL]
+            if failed:
+                show_failures(stage, failed)
+            self.everything += [dataclasses.replace(case, name=f"{name}: {case.name}") for case in cases]
+        return cases
+
+
 def main():
     parser = argparse.ArgumentParser(description="Every test and check of the project, counted.")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=int, metavar="N",
+                        help="begin no stage that would not end within them at the pace of this machine so far, and say so (default: no limit)")
     parser.add_argument("--list", action="store_true", help="name the stages and stop")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="run only these (build is run before them)")
     args = parser.parse_args()
@@ -364,25 +469,10 @@ def main():
     if unknown:
         parser.error(f"no stage {', '.join(sorted(unknown))}; see --list")
 
-    allowed = skips.load()
     LOGS.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in STAGES if not args.stages or name in args.stages or name == "build"]
-    everything = []
-    for number, name in enumerate(chosen, 1):
-        action, what = STAGES[name]
-        print(f"[{number}/{len(chosen)}] {name}: {what} ... ", end="", flush=True)
-        stage, start = Stage(name, args.jobs), time.monotonic()
-        try:
-            cases = judge_skips(name, action(stage), allowed)
-        except Exception:  # a fault of this script, or of the machine, is a failure to report and not the end of it
-            cases = [Case("check.py", FAIL, output=traceback.format_exc())]
-        print(f"{count(cases)} ({time.monotonic() - start:.0f} s)", flush=True)
-        failed = [case for case in cases if case.status == FAIL]
-        if failed:
-            show_failures(stage, failed)
-        everything += [dataclasses.replace(case, name=f"{name}: {case.name}") for case in cases]
-        if name == "build" and failed:
-            break
+    with machine.huge_pages():
+        everything = Progress(chosen, args.jobs, args.minutes).run()
 
     for status in (SKIP, FAIL):
         for case in everything:

@@ -8,21 +8,29 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." && SELF=contrib/setup.sh
 PACKAGES=(
     # build
     g++ make autoconf automake pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev libbpf-dev libmnl-dev libncurses-dev
+    systemtap-sdt-dev
+    libpcap-dev
     git ca-certificates xz-utils
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
-    binutils util-linux procps iproute2 iputils-ping ethtool strace valgrind spin
+    binutils util-linux procps iproute2 nftables iputils-ping ethtool strace tcpdump tshark valgrind spin man-db mandoc
     # MPI over libvma-fi.so; libopenmpi-dev has what mpicc compiles with
     openmpi-bin libopenmpi-dev
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
-    python3-zmq python3-grpcio nanomsg-utils mosquitto mosquitto-clients hey nats-server
+    python3-zmq python3-grpcio nanomsg-utils iperf mosquitto mosquitto-clients hey nats-server
     libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev
     # a whole machine under it (contrib/lab/system)
     systemd-sysv dbus cron postfix dnsmasq
+    # containers: podman with its runtimes, networks and pods, root's and other users'; compose files
+    podman crun runc bubblewrap netavark iptables catatonit slirp4netns uidmap python3-yaml
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
+    # packages, and a fresh system to install them into
+    debhelper lintian mmdebstrap rpm ccache
+    # AArch64: a cross compiler, and an emulator for what it makes
+    g++-aarch64-linux-gnu qemu-user
     # pictures of benchmarks
     python3-matplotlib
 )
@@ -38,9 +46,9 @@ Usage: contrib/setup.sh COMMAND
 
   deps          install the Debian packages that the project needs (as root, or with sudo)
   build         make ./build: both libraries, tests not included
-  check [STAGE...]
+  check [--minutes N] [STAGE...]
                 deps, build, then every test and check, or those of the stages named (--list names them);
-                the last line counts them
+                the last line counts them; --minutes leaves stages out that would not end in time
   demo [ARG...] deps, build, then contrib/bench/demo.py ARG...
 
 JOBS=N sets how many compilers run at a time (now $JOBS). Logs are in ./$LOGS.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The standard headers that most sources include: builds with a sanitizer compile them once (Makefile.am).
-// No source relies on it, as the build without a sanitizer goes without.
+// The standard headers that most sources include: builds with --enable-precompiled compile them once (Makefile.am).
+// No source relies on it, as the build that is installed goes without.
 
 #include <algorithm>
 #include <array>

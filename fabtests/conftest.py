@@ -13,14 +13,19 @@ import sys
 import tempfile
 
 import pytest
+from _pytest.assertion import util as comparison
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
 from lib import build, pairing, ports, shared_dir  # noqa: E402
 from lib.runner import Runner  # noqa: E402
+from lib.users import Input  # noqa: E402
 
 TEST_LIMIT = 150  # seconds; every process in a test is bounded below that
+LAB_LIMIT = 600  # the same, where an emulated processor shares a real one with other work
+
+LONGEST_DIFF = 20000  # characters of what is compared line by line
 
 RUNNERS = pytest.StashKey[Runner]()
 
@@ -44,6 +49,18 @@ def pytest_generate_tests(metafunc):
 def pytest_configure(config):
     config.addinivalue_line("markers", "pairs(*pairings): the pairings that a test of `pair` runs in")
     faulthandler.enable()
+    shorten_diffs()
+
+
+def shorten_diffs():
+    """Where two that should be equal differ, pytest compares what it would print of them line by line. For some 100 KB of bytes that
+    takes minutes, after which the test seems to have hung; of those it says where they begin to differ."""
+    whole = comparison._compare_eq_iterable
+
+    def compare(left, right, *more):
+        return [] if max(len(repr(left)), len(repr(right))) > LONGEST_DIFF else whole(left, right, *more)
+
+    comparison._compare_eq_iterable = compare
 
 
 def known_differences():
@@ -71,13 +88,23 @@ def library_is_there(request):
         pytest.skip("libvma.so of this build intercepts nothing")
 
 
+@pytest.fixture
+def feed():
+    """The standard input of a program that goes on with each line."""
+    made = Input()
+    yield made
+    made.close()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
+    limit = LAB_LIMIT if item.path.parent.name == "lab" else TEST_LIMIT
+
     def too_long(_number, _frame):
-        raise AssertionError(f"the test ran for more than {TEST_LIMIT} s")
+        raise AssertionError(f"the test ran for more than {limit} s")
 
     old = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(TEST_LIMIT)
+    signal.alarm(limit)
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """What both libraries need and show: they go into any process, so they bring their C++ runtime and keep it to themselves."""
 
+import ctypes
 import os
 import pathlib
 import re
@@ -78,6 +79,66 @@ def test_no_environment_of_a_stranger_is_read():
     lines = output("nm", "-A", "--undefined-only", *objects).splitlines()
     assert any(line.endswith(" secure_getenv") for line in lines)
     assert not [line for line in lines if line.split()[-1].split("@")[0] in ("getenv", "__libc_getenv")]
+
+
+OLDEST = (2, 31)  # glibc; a build on it has what is asked for here
+# Not called by these names there: inline functions of the headers, and a word that libstdc++ looks at if it is there.
+OTHERWISE = {"stat", "lstat", "fstat", "fstatat", "__libc_single_threaded"}
+# Asked for by the parts of libstdc++ and libgcc that the products carry, whose older versions do without.
+RUNTIME = {"arc4random", "_dl_find_object"}
+# What the headers of glibc 2.38 make of the functions that read numbers, as C++ asks for C23's.
+RENAMED = re.compile(r"__isoc23_\w+")
+
+
+@pytest.fixture(scope="module", name="came")
+def versions_of_libc():
+    """{name: the glibc that had it first}, by this machine's, which keeps each version of a symbol that there ever was."""
+    first = {}
+    for library in ("libc.so.6", "libm.so.6"):
+        for line in output("objdump", "-T", loaded_as(library)).splitlines():
+            if found := re.search(r"\bGLIBC_(\d+)\.(\d+)[.\d]*\)?\s+(\S+)$", line):
+                version = int(found[1]), int(found[2])
+                first[found[3]] = min(version, first.get(found[3], version))
+    assert first["read"] < OLDEST < first["arc4random"]
+    return first
+
+
+def test_glibc_2_31_has_all_that_is_called(came):
+    """What libvma.so has in libc's place is its own."""
+    own = exports(LIBRARIES / "libvma.so")
+    objects = [path for part in ("prov/vma/src", "compat/src", "util") for path in (BUILD / part).rglob("*.o") if "test" not in path.parts]
+    called = {}
+    for line in output("nm", "-A", "--undefined-only", *objects).splitlines():
+        called.setdefault(line.split()[-1].split("@")[0], line.split()[0])
+    assert "syscall" in called
+    late = {name: where for name, where in called.items() if came.get(name, OLDEST) > OLDEST}
+    assert not {name: where for name, where in late.items() if name not in OTHERWISE | own and not RENAMED.fullmatch(name)}
+
+
+def needed_symbols(path):
+    """{(name, its version)} of what is asked of other libraries at load time."""
+    lines = output("readelf", "-W", "--dyn-syms", path).splitlines()
+    return set(re.findall(r" UND (\w+)@([\w.]+)", "\n".join(lines)))
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_product_asks_for_no_newer_symbol_without_need(name, came):
+    """A symbol of a later glibc than the oldest makes the product one for that glibc. It may be there for the version alone, which the
+    linker gives to what moved to libc.so.6, or for the C++ runtime. What libvma.so wraps, and older ones lack, is looked up at run time."""
+    needed = needed_symbols(LIBRARIES / name)
+    assert not {symbol for symbol, version in needed if not version.startswith("GLIBC_")}, "no C++ runtime is asked for"
+    versions = {symbol: tuple(map(int, version.removeprefix("GLIBC_").split(".")))[:2] for symbol, version in needed}
+    assert versions["free"] < OLDEST
+    late = {symbol: version for symbol, version in versions.items() if version > OLDEST}
+    assert not {symbol: version for symbol, version in late.items()
+                if came[symbol] > OLDEST and symbol not in OTHERWISE | RUNTIME and not RENAMED.fullmatch(symbol)}
+
+
+def loaded_as(library):
+    """Where this process has it from."""
+    ctypes.CDLL(library)
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return next(line.split(maxsplit=5)[5] for line in lines if line.endswith("/" + library))
 
 
 def test_a_program_runs_over_the_preload_library():

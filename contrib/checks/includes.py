@@ -3,15 +3,17 @@
 there twice.
 
     inet        core, and no socket, clock, thread or libfabric header of the system's; within, wire
-                is below base, both are below tcp and udp, and the stack is above all
+                is below base, both are below tcp and udp, which also have the probes, and the stack is above all
     core        nothing else of ours
     ofi         core
     a device    ofi and core; ether also inet, and the verbs device's table of functions. Within ether, nic
                 (what NICs of both kinds share) is below xdp, raw and netlink, and those are below the rest
     rdm         the local device, on whose rings it is; that one opens its endpoints by rdm/open.hpp
     compat      its own, never the provider's: each folder those below it (COMPAT_FLOORS), so that they make no ring
-    util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it; vma_stats
-                the table of parameters; libvma-check only compat/src/rules
+    util        compat/src/stats, util/tool, and the tool's own folder; vmad also inet, core and what ether tells it, its broker
+                the assembler of BPF and the messages that compat has; vma_stats the table of
+                parameters; vma_dump what finds processes in vma_stats, and inet's headers of packets; libvma-check
+                only compat/src/rules; vma the other tools, and what is named in VMA
     the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
@@ -35,6 +37,7 @@ GENERATED = {"config.h"}
 PROV = "prov/vma/src/"
 NIC = PROV + "ether/nic/"
 WIRE = PROV + "inet/wire/"
+PROBES = PROV + "core/probes.hpp"
 UNIT = "fabtests/unit.hpp"
 SEED = "fabtests/seed.hpp"
 SIM = "contrib/lab/sim/"
@@ -62,13 +65,20 @@ COMPAT_FLOORS = [
     "intercept",
 ]
 
+TOOL = "util/tool/"  # what all tools share
+
+# The command `vma` shows what other tools know, so it includes them, and of the library what has no part in a socket.
+VMA = ["util/vma/", TOOL, "util/vma_stats/", "util/libvma_check/", "util/vma_lat/measure/", f"{COMPAT}stats/", f"{COMPAT}rules/",
+       f"{COMPAT}config/table.hpp", f"{COMPAT}config/aliases.hpp", f"{COMPAT}base/bounds.hpp",
+       f"{COMPAT}engine/sandbox_trial.hpp", f"{COMPAT}rendezvous/broker_messages.hpp"]
+
 # Prefix of the including file -> prefixes of what it may include. The longest prefix that fits decides.
 RULES = {
     PROV + "inet/": [PROV + "inet/", PROV + "core/"],
     WIRE: [WIRE],
     PROV + "inet/base/": [PROV + "inet/base/", WIRE, PROV + "core/"],
-    PROV + "inet/tcp/": [PROV + "inet/tcp/", PROV + "inet/base/", WIRE],
-    PROV + "inet/udp/": [PROV + "inet/udp/", PROV + "inet/base/", WIRE],
+    PROV + "inet/tcp/": [PROV + "inet/tcp/", PROV + "inet/base/", WIRE, PROBES],
+    PROV + "inet/udp/": [PROV + "inet/udp/", PROV + "inet/base/", WIRE, PROBES],
     PROV + "core/": [PROV + "core/"],
     PROV + "ofi/": [PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "local/": [PROV + "local/", PROV + "rdm/open.hpp", PROV + "ofi/", PROV + "core/", "include/"],
@@ -77,7 +87,7 @@ RULES = {
     PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
     NIC: [NIC, WIRE, PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
     PROV + "ether/netlink/": [PROV + "ether/netlink/", NIC, WIRE, PROV + "core/"],
-    PROV + "ether/xdp/": [PROV + "ether/xdp/", NIC, WIRE, PROV + "ofi/", PROV + "core/"],
+    PROV + "ether/xdp/": [PROV + "ether/xdp/", NIC, WIRE, PROV + "ofi/", PROV + "core/", "include/vma/"],
     PROV + "ether/raw/": [PROV + "ether/raw/", PROV + "ether/xdp/program.hpp", NIC, PROV + "inet/", PROV + "core/",
                           PROV + "verbs/table.hpp"],
     "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],
@@ -86,12 +96,19 @@ RULES = {
         for floor, name in enumerate(COMPAT_FLOORS)
     },
     "compat/test/": ["compat/", "include/", UNIT, SEED],
-    "util/": ["compat/src/stats/", "include/"],
-    "util/libvma_check/": ["compat/src/rules/"],
-    "util/vma_stats/": ["util/vma_stats/", "compat/src/stats/", "compat/src/config/table.hpp", "compat/src/config/header.hpp"],
-    "util/vma_stats/test/": ["util/vma_stats/", "compat/src/stats/", UNIT, SEED],
-    "util/vmad/": ["util/vmad/", PROV + "ether/guardian_message.hpp", PROV + "inet/", PROV + "core/"],
-    "util/vmad/test/": ["util/vmad/", PROV + "inet/", PROV + "core/", UNIT],
+    "util/": [TOOL, "compat/src/stats/", "include/"],
+    "util/libvma_check/": ["util/libvma_check/", "compat/src/rules/"],
+    "util/vma/": VMA,
+    "util/vma/test/": [*VMA, UNIT],
+    "util/vma_stats/": ["util/vma_stats/", TOOL, "compat/src/stats/", "compat/src/config/table.hpp", "compat/src/config/header.hpp"],
+    "util/vma_stats/test/": ["util/vma_stats/", TOOL, "compat/src/stats/", UNIT, SEED],
+    "util/vma_dump/": ["util/vma_dump/", TOOL, "compat/src/stats/", "util/vma_stats/processes.hpp",
+                       "util/vma_stats/snapshot.hpp", WIRE],
+    "util/vma_dump/test/": ["util/vma_dump/", "compat/src/stats/", f"{COMPAT}libc/real.hpp", WIRE, UNIT, SEED],
+    "util/vmad/": ["util/vmad/", TOOL, PROV + "ether/guardian_message.hpp", PROV + "inet/", PROV + "core/", "include/vma/"],
+    "util/vmad/broker/": ["util/vmad/", TOOL, f"{COMPAT}rendezvous/broker_messages.hpp", PROV + "ether/xdp/assembler.hpp",
+                          PROV + "ether/xdp/bpf.hpp", PROV + "inet/", PROV + "core/", "include/vma/"],
+    "util/vmad/test/": ["util/vmad/", f"{COMPAT}rendezvous/broker_messages.hpp", PROV + "inet/", PROV + "core/", UNIT, SEED],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
     "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/", SIM + "sim.hpp"],

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """One idea a file, a screen a function: fails where a source file of ours has more than 500 lines, a function more than
-60, or a comment more than 120 columns."""
+60, a comment more than 120 columns, or a folder more than 40 source files."""
 
 import ast
+import collections
+import os.path
 import re
 import sys
 
 import tree
 
-MOST_LINES, MOST_OF_A_FUNCTION, MOST_COLUMNS = 500, 60, 120
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_COLUMNS, MOST_OF_A_FOLDER = 500, 60, 120, 40
 ONE_BY_NATURE = {"include/rdma/fi_ext_vma.h"}  # what a program includes: a public header is one file
 # As clang-format sets it: the braces of a function stand in lines of their own, and so do those of a class.
 OPENS = re.compile(r"^( *)\{$")
@@ -60,9 +62,16 @@ def wide_comments(name, text):
             yield f"{name}:{number}: a comment of {len(line)} columns, more than {MOST_COLUMNS}: wrap it"
 
 
+def crowded(names):
+    for folder, number in sorted(collections.Counter(map(os.path.dirname, names)).items()):
+        if number > MOST_OF_A_FOLDER:
+            yield f"{folder}: {number} source files, more than {MOST_OF_A_FOLDER}: give those that belong together a folder"
+
+
 def main():
-    said = []
-    for name in tree.files(tree.CXX + tree.SCRIPTS):
+    names = tree.files(tree.CXX + tree.SCRIPTS)
+    said = list(crowded(names))
+    for name in names:
         text = (tree.ROOT / name).read_text(encoding="utf-8", errors="replace")
         lines, functions = text.count("\n"), list(functions_of(name, text))
         said += findings(name, lines, functions)

@@ -33,6 +33,10 @@ class Findings(unittest.TestCase):
         self.assertEqual(list(length.findings("a.cpp", 500, [(1, 60)])), [])
         self.assertEqual(len(list(length.findings("a.cpp", 501, [(1, 61), (70, 62)]))), 3)
 
+    def test_a_folder_has_no_more_than_a_look_takes_in(self):
+        self.assertEqual(list(length.crowded(f"a/{number}.cpp" for number in range(40))), [])
+        self.assertEqual(len(list(length.crowded([*(f"a/{number}.cpp" for number in range(41)), "a/b/c.cpp"]))), 1)
+
     def test_a_comment_is_no_wider_than_code(self):
         wide = "x" * 121
         text = f"// {wide}\n * {wide}\nint f(); // {wide}\n//   {wide}\n// {wide[:110]}\n"

@@ -143,7 +143,8 @@ def read_table():
     """The rows of the table, each a dict of what it sets; choices as [(word, value, shown)]."""
     table = TABLE.read_text(encoding="utf-8")
     included = re.findall(r'#include "(compat/src/config/rows_\w+\.hpp)"', table)
-    text = "".join(uncommented(source) for source in [table] + [(tree.ROOT / path).read_text("utf-8") for path in included])
+    # The page has the file where packages have it; an installation elsewhere writes its own name into the page.
+    text = "".join(uncommented(source).replace("LIBVMA_CONF", '"/etc/libvma.conf"') for source in [table] + [(tree.ROOT / path).read_text("utf-8") for path in included])
     params = uncommented(PARAMS.read_text(encoding="utf-8"))
     names = constants("".join(uncommented(path.read_text(encoding="utf-8")) for path in (LEVELS, SPECS)) + params + text)
     choices = {}
@@ -320,7 +321,7 @@ def check_provider():
         set(re.findall(r'"(FI_VMA_\w+)"', source)),
     )
     extensions = set(re.findall(r"#define (FI_\w*VMA_\w+) ", "".join(path.read_text(encoding="utf-8") for path in EXTENSIONS)))
-    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS|SLEEPERS|PLACES)\b", page))
+    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS|SPECIFIC|SLEEPERS|PLACES|INTRODUCED)\b", page))
     faults += difference(FI_VMA, "extension", said, extensions)
     values = constants(uncommented(ATTRIBUTES.read_text(encoding="utf-8")))
     for attribute, names in LIMITS.items():

@@ -5,7 +5,8 @@ BUILD is a configured build folder. A file that passed is not looked at again un
 includes, the flags or .clang-tidy change. Tests are left out: fixtures do on purpose what code should not.
 
 Most of the time goes into headers, the standard library's above all. So files are looked at several at once, one after
-the other in one translation unit; only where something is said of those is each looked at by itself, and that counts.
+the other in one translation unit; where something is said of those, each half of them is looked at, and so on. What is
+said of one file by itself counts.
 """
 
 import argparse
@@ -17,11 +18,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import includes
 import tree
 
-BATCH = 8  # files; more gain little, and are worse to share among processors
+BATCH = 16  # files: a third less time than 8 take; more are worse to share among processors
 # What a file declares in a namespace (a line that is not indented), but for members of classes; and enumerators.
 DECLARED = re.compile(
     r"^(?:(?!namespace|using|static_assert)\w[^(=;{}]*?(?<!:)\b(?=\w+(?: final)?\s*[(=;{\[])"
@@ -86,17 +88,19 @@ class Tidy:
         done = subprocess.run(command, cwd=self.build, capture_output=True, text=True, check=False)
         return (done.stdout or done.stderr) if done.returncode else ""
 
-    def batch(self, number, names):
+    def batch(self, names):
         """Findings of each of the files, in their order."""
-        if len(names) > 1:
-            path = self.build / "tidy-passed" / f"batch{number}.cpp"
-            path.write_text("\n".join((tree.ROOT / name).read_text(encoding="utf-8") for name in names))
-            said = self.run(path, *sorted({f"-iquote{(tree.ROOT / name).parent}" for name in names}))
-            path.unlink()
-            if not said:
-                return [""] * len(names)
-            print(f"one by one: {', '.join(names)}")
-        return [self.run(tree.ROOT / name) for name in names]
+        if len(names) == 1:
+            return [self.run(tree.ROOT / names[0])]
+        with tempfile.NamedTemporaryFile("w", suffix=".cpp", prefix="batch", dir=self.build / "tidy-passed", encoding="utf-8") as batch:
+            batch.write("\n".join((tree.ROOT / name).read_text(encoding="utf-8") for name in names))
+            batch.flush()
+            said = self.run(batch.name, *sorted({f"-iquote{(tree.ROOT / name).parent}" for name in names}))
+        if not said:
+            return [""] * len(names)
+        print(f"in halves: {', '.join(names)}")
+        half = len(names) // 2
+        return self.batch(names[:half]) + self.batch(names[half:])
 
 
 def main():
@@ -123,7 +127,7 @@ def main():
     parts, runner = batches(todo), Tidy(tool, args.build.resolve(), arguments)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for part, said in zip(parts, pool.map(runner.batch, range(len(parts)), parts)):
+        for part, said in zip(parts, pool.map(runner.batch, parts)):
             for name, findings in zip(part, said):
                 if findings:
                     failed += 1

@@ -56,6 +56,12 @@ def test_sockperf_bandwidth_counts_mebibytes():
 
 def test_sockperf_messages():
     assert parsers.sockperf_messages(recorded("sockperf-ping-pong.txt")) == 130639
+    assert parsers.sockperf_rate(recorded("sockperf-ping-pong.txt")) == 130639
+
+
+def test_vma_dump_counts():
+    said = "vma_dump: listening to sockperf (process 7)\n12 packets captured\n15 packets received by filter\n3 packets dropped by the programs\n"
+    assert parsers.vma_dump_counts(said) == {"captured": 12, "received": 15, "dropped": 3}
 
 
 def test_sockperf_udp_throughput():
@@ -65,6 +71,12 @@ def test_sockperf_udp_throughput():
 
 def test_vma_lat_throughput():
     assert parsers.vma_lat_received_rate(recorded("vma_lat-throughput.json")) == 193744.4
+
+
+def test_vma_lat_ping_pong():
+    assert parsers.vma_lat_half_round_trip('{"tests": [{"rtt_ns": {"count": 9, "p50": 145000}}]}') == 72.5
+    with pytest.raises(parsers.ParseError, match="round trips"):
+        parsers.vma_lat_half_round_trip('{"tests": [{"rtt_ns": {"count": 0, "histogram": []}}]}')
 
 
 def test_iperf():
@@ -107,7 +119,7 @@ def test_last_json_line():
 
 
 @pytest.mark.parametrize("parser", [parsers.sockperf_percentiles, parsers.sockperf_bandwidth, parsers.sockperf_sent,
-                                    parsers.sockperf_messages, parsers.sockperf_received,
+                                    parsers.sockperf_messages, parsers.sockperf_rate, parsers.sockperf_received, parsers.vma_dump_counts,
                                     parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
                                     parsers.redis_rates, parsers.redis_latencies, parsers.wrk_rate, parsers.wrk_latencies, parsers.smaps_rollup, parsers.json_line])
 @pytest.mark.parametrize("text", ["", "Could not connect: Connection refused\n"])

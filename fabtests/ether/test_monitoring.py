@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib import build
+from lib import build, prometheus
 from lib.wire import LEFT, RIGHT
 
 PYTHON = "/usr/bin/python3"
@@ -36,6 +36,15 @@ def read(lab, proc, *arguments):
     return done.stdout
 
 
+def dump_has_windows(lab, client):
+    """-S says what our TCP is doing, unless the program is sending just then."""
+    def asks():
+        read(lab, client, "-S", "0", "warn")
+        return "- Unacked queue: " in "\n".join(client.log().lines)
+    lab.run.wait_until(asks, "the dump", proc=client)
+    assert "- Congestion window: " in "\n".join(client.log().lines)
+
+
 def test_stream_on_a_port(lab):
     (lab.run.work / "server.py").write_text(SERVER)
     (lab.run.work / "client.py").write_text(CLIENT)
@@ -50,6 +59,7 @@ def test_stream_on_a_port(lab):
         return any(one["way"] == "port" and one["tx"]["bytes"] > 100_000 for one in json.loads(read(lab, client, "--json"))["sockets"])
     lab.run.wait_until(on_port, "bytes by the port", proc=client)
     lab.run.wait_until(lambda: len(json.loads(read(lab, client, "--json"))["cqs"]) == 2, "the port's own counts", proc=client)
+    dump_has_windows(lab, client)
     client.send_signal(signal.SIGSTOP)
     seen = json.loads(read(lab, client, "--json"))
     one = seen["sockets"][0]
@@ -68,5 +78,8 @@ def test_stream_on_a_port(lab):
     view = read(lab, client, "-v", "3")
     for title in "CQ=[0]", "RING_ETH=[0]", "BUFFER_POOL(RX)=[0]", "BUFFER_POOL(TX)=[1]":
         assert f"\t{title}\n" in view
+    page = prometheus.parse(read(lab, client, "--prometheus"))
+    assert page["vma_queue_receive_frames"].sum(queue=one["device"]) == queue["frames"]
+    assert page["vma_transmit_bytes_total"].sum(path="device") == one["tx"]["bytes"]
     server.kill()  # first: what was on its way to a killed client may be answered with a reset
     client.kill()

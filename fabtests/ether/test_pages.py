@@ -42,11 +42,11 @@ def has_port(lab, **env):
 def test_pages(lab, value, huge):
     server = has_port(lab, VMA_MEM_ALLOC_TYPE=value)
     flags = frames(server)
-    said = [line for line in server.log().at_level("WARNING") if "huge pages" in line]
+    said = [line for line in server.log().at_level("WARNING") if "hugepage resources" in line]
     if huge and free_huge_pages():
         assert "ht" in flags and not said
     else:
         assert "ht" not in flags and ("hg" in flags) == (value != "0")
         assert len(said) == (1 if value == "2" else 0)
-        assert not said or "no immediate action needed" in said[0]
+        assert not said or "NO IMMEDIATE ACTION NEEDED! Not enough hugepage resources for VMA memory allocation" in said[0]
     server.stop()

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from lib import build, nginx, peers, port, tcp
+from lib import build, echo, nginx, peers, port, tcp
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 FAMILIES = pytest.mark.parametrize("family", ["4", "6"])
@@ -175,3 +175,25 @@ def test_call_forms_of_jumbo_frames(run, lab, sides, style, family):
 def test_splice_takes_it_back(run, lab, sides):
     """splice from the middle on: the connection returns to the kernel with bytes under way both ways, and none is lost."""
     transfer(run, lab, sides, "4", "blocking", 0.5)
+
+
+BURST = """
+import socket, sys
+kind, host = sys.argv[1:]
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+s.connect((host, 8011))
+for _ in range(3):
+    s.send(b"x")
+    assert s.recv(8) == b"x"
+s.close()
+"""
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_a_burst_before_the_port_is_open(lab, kind):
+    """It was said that nobody has the library at the other end."""
+    server = lab.program("server", ["/usr/bin/python3", "-c", echo.SCRIPT, kind, RIGHT, 8011], ours=False)
+    server.wait_output("ready")
+    client = lab.program("client", ["/usr/bin/python3", "-c", BURST, kind, RIGHT], env={"VMA_LIFT_AFTER": "1"}).ok()
+    assert client.log().accelerated() or client.log().not_accelerated() == ["closed before its Ethernet port was open"]
+    server.stop()

@@ -115,6 +115,20 @@ def test_streams_with_each_other(run, env, wire, listen):
     assert server.next_line() == "50 connections, 15000000 bytes"
 
 
+@pytest.mark.parametrize("family, left, right", FAMILIES, ids=IDS)
+def test_addresses_that_are_strings(run, env, wire, listen, family, left, right):
+    """FI_ADDR_STR, at the server, its endpoints, and the client, which checks the names."""
+    del right
+    scheme, host = ("fi_sockaddr_in", left) if family == socket.AF_INET else ("fi_sockaddr_in6", f"[{left}]")
+    address = f"{scheme}://{host}:{PORT}"
+    server = listen(wire.left, address)
+    client = run.run("client", program("fd", "connect", address, "-", 300_000, 5), netns=wire.right.file, env=env)
+    assert client.stdout() == "ok\n"
+    server.close()
+    server.proc.ok()
+    assert server.next_line() == "5 connections, 1500000 bytes"
+
+
 def test_the_port_is_reserved(wire, listen):
     """The kernel's sockets can't have a port that is ours, and we none of theirs."""
     listen(wire.left, LEFT)

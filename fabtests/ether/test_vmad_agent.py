@@ -25,7 +25,7 @@ class Vmad:
     def __init__(self, run, host, *options):
         self.socket, self.folder, self.lock = run.work / "agent.sock", run.work / "notify", run.work / "vmad.lock"
         self._run = run
-        self.options = [build.build_dir() / "vmad", "--socket", "", "--agent-socket", self.socket, "-n", self.folder,
+        self.options = [build.build_dir() / "vmad", "--socket", "", "--broker", "", "--agent-socket", self.socket, "-n", self.folder,
                         "--lock-file", self.lock]
         self.proc = run.start("vmad", [*self.options, "--console", "-v", "5", *options], netns=host.file)
         self.says("vmad listens at")
@@ -312,8 +312,8 @@ def test_a_second_one(run, start):
 def test_in_the_background(run):
     """It is there when the command returns."""
     socket_path, lock = run.work / "agent.sock", run.work / "vmad.lock"
-    command = [build.build_dir() / "vmad", "--socket", "", "--agent-socket", socket_path, "-n", run.work / "notify", "--lock-file",
-               lock]
+    command = [build.build_dir() / "vmad", "--socket", "", "--broker", "", "--agent-socket", socket_path, "-n", run.work / "notify",
+               "--lock-file", lock]
     run.run("vmad", command)
     pid = int(lock.read_text(encoding="ascii"))
     try:

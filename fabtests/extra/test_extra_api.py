@@ -43,3 +43,20 @@ def test_tcp_callback(run, verdict, after, off, way):
 def test_tcp_callback_of_a_stream(run, way):
     done = run.run("program", [build.program("extra/programs/extra_api"), "tcp_callback_stream"], vma=True, env=WAYS[way])
     assert re.search(r"asked about [1-9]\d{7}", done.stdout())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_socketxtreme_tells_an_end(run, way):
+    """An orderly one is no error."""
+    done = run.run("program", [build.program("extra/programs/extra_api"), "xtreme_end"], vma=True, env=WAYS[way] | {"VMA_SOCKETXTREME": "1"})
+    assert bool(done.log().accelerated()) == (way != "plain")
+
+
+@pytest.mark.parametrize("accelerated", (False, True), ids=("before", "after"))
+@pytest.mark.parametrize("v6", (False, True), ids=("v4", "v6"))
+@pytest.mark.parametrize("tcp", (False, True), ids=("udp", "tcp"))
+def test_every_entry(run, tcp, v6, accelerated):
+    """By the program and by its receive callback."""
+    env = {"MATRIX_TCP": str(int(tcp)), "MATRIX_V6": str(int(v6)), "MATRIX_ACCELERATED": str(int(accelerated))}
+    run.run("program", [build.program("extra/programs/extra_api"), "matrix"], vma=True,
+            env=env | {"VMA_LIFT_AFTER": "8" if accelerated else "1000000000"})

@@ -7,9 +7,10 @@ import subprocess
 
 import pytest
 
-from lib import build, fabtests_run
-from lib.fabtests_output import FAIL, NOT_RUN, PASS, Reader, Result
-from lib.fabtests_table import Table, differences
+from lib import build
+from lib.fabtests import run as fabtests_run
+from lib.fabtests.output import FAIL, NOT_RUN, PASS, Reader, Result
+from lib.fabtests.table import Table, differences
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "run_fabtests.sh"
 LIMIT = 140  # seconds, below what a test has: a group takes a minute

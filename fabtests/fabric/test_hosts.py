@@ -98,3 +98,19 @@ def test_open_mpi_loses_a_rank_on_another_host(run, env, hosts, agent, work):
     proc = mpirun(run, env, hosts, agent, 4, mpi.program(work, "mpi_killed"))
     proc.fails()
     assert "signal 9" in proc.output() and "--timeout" not in proc.output()
+
+
+def test_ethernet_ports_by_string_and_file(run, env, hosts, tmp_path):
+    """An Ethernet port's addresses as strings (FI_ADDR_STR), and a configuration file that admits it or does not."""
+    there = ["-p", "vma", "-f", "ethernet", "-t", "FI_EP_DGRAM", "-n", "fi_sockaddr_in://10.99.0.2:7000", "-a", "FI_ADDR_STR", "-v"]
+    said = offers(run, env, hosts.left, *there)
+    assert "src_addr: fi_sockaddr_in://10.99.0.1:0" in said and "dest_addr: fi_sockaddr_in://10.99.0.2:7000" in said
+    interface = re.search(r"domain: 0x0\n +name: (\S+)", said)[1]
+    config = tmp_path / "admits"
+    config.write_text(f"[port]\ntransport = eth\ninterface = {interface}\n")
+    assert "dest_addr: fi_sockaddr_in://10.99.0.2:7000" in offers(run, {**env, "FI_VMA_CONFIG": config}, hosts.left, *there)
+    for name, lines in {"another": f"interface = {interface}x", "address": "ip = 10.99.0.3"}.items():
+        config = tmp_path / name
+        config.write_text(f"[port]\ntransport = eth\n{lines}\n")
+        proc = run.start(name, [build.tool("fi_info"), *there], env={**env, "FI_VMA_CONFIG": config}, netns=hosts.left.file)
+        proc.fails()

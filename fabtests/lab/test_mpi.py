@@ -91,11 +91,13 @@ def test_windows(hosts, work, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_is_killed(hosts, work, way):
-    """On the host where mpirun is not."""
+    """On the host where mpirun is not. The job ends: mpirun hears of that rank's end first, or of another one that could
+    no longer send to it. (Which is a race of the two hosts.)"""
     run, daemon = start(hosts, way, 4, [mpi.program(work, "mpi_killed")])
     assert run.wait(rxe_lib.LIMIT) != 0
-    ended = rf"process rank 1 with PID \d+ on node {re.escape(hosts.client.address)} exited on signal 9"
-    assert re.search(ended, run.output()), run.output()
+    killed = rf"process rank 1 with PID \d+ on node {re.escape(hosts.client.address)} exited on signal 9"
+    aborted = r"mtl_ofi\.h:\d+:fi_\w+ failed: (Connection (reset by peer|refused)|Transport endpoint is not connected)"
+    assert re.search(f"{killed}|{aborted}", run.output()), run.output()
     daemon.wait()
     for guest in hosts.guests:
         assert guest.start(["pgrep", "-x", "mpi_killed"]).wait() == 1, f"ranks are left on the {guest.role}"

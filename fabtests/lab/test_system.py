@@ -49,12 +49,12 @@ JOB = "* * * * * root [ -e /run/ran ] || echo ran >/run/ran"
 # What a service's processes have for themselves, in KiB: those of its control group.
 PRIVATE = """
 for unit in %s; do
-    total=0 group=$(systemctl show -P ControlGroup $unit)
+    total=0 count=0 group=$(systemctl show -P ControlGroup $unit)
     for pid in $(cat /sys/fs/cgroup$group/cgroup.procs); do
-        private=$(awk '/^Private_Dirty|^Swap:/ { sum += $2 } END { print sum }' /proc/$pid/smaps_rollup)
-        total=$((total + private))
+        private=$(awk '/^Private_Dirty|^Swap:/ { sum += $2 } END { print sum }' /proc/$pid/smaps_rollup) || continue  # it has ended
+        total=$((total + private)) count=$((count + 1))
     done
-    echo $unit $total $(wc -l </sys/fs/cgroup$group/cgroup.procs)
+    echo $unit $total $count
 done
 """
 
@@ -112,7 +112,7 @@ def test_boots(system):
         with System(None) as plain:
             plain.wait_running()
             missed -= not_running(plain)
-    assert missed == set(), system.console()
+    assert missed == set(), sh(system, f"journalctl -b --no-pager {' '.join(f'-u {shlex.quote(unit)}' for unit in sorted(missed))}")
 
 
 def test_each_program_has_the_library(system):

@@ -4,6 +4,7 @@
 import functools
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -47,6 +48,15 @@ def preload() -> str:
     return " ".join(runtimes + [str(libvma())])
 
 
+ERRNO_WATCH = "sockets/programs/errno_watch.so"
+
+
+def preload_watched() -> str:
+    """The same, and a program ends where a call succeeds and changes errno."""
+    *runtimes, library = preload().split()
+    return " ".join([*runtimes, str(program(ERRNO_WATCH)), library])
+
+
 @functools.lru_cache(maxsize=None)
 def intercepts() -> bool:
     """False of a library that is only a skeleton."""
@@ -57,6 +67,13 @@ def intercepts() -> bool:
 @functools.lru_cache(maxsize=None)
 def sanitized() -> bool:
     return " " in preload()
+
+
+@functools.lru_cache(maxsize=None)
+def rules_file() -> pathlib.Path:
+    """The libvma.conf that the libraries read unless they are told of another."""
+    defined = (build_dir() / "config.h").read_text(encoding="utf-8")
+    return pathlib.Path(re.search(r'^#define LIBVMA_CONF "(.+)"$', defined, re.MULTILINE)[1])
 
 
 def program(name: str) -> str:

@@ -15,7 +15,7 @@ class Vmad:
         self.path = run.work / "vmad.sock"
         self._run = run
         self.proc = run.start("vmad", [*prefix, build.build_dir() / "vmad", "--console", "--verbose", "5",
-                                        "--agent-socket", "", "--socket", self.path])
+                                        "--agent-socket", "", "--broker", "", "--socket", self.path])
         self.says("vmad listens at")
 
     def says(self, text: str, count: int = 1):

@@ -26,6 +26,7 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_MDWE = 38, 24, 65
 USER = 61184  # the first that systemd gives to a DynamicUser
 NOT_HERE = 77  # exit status: the switch can't be had here
+CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # what is to be run lies in there
 
 
 class NotHere(Exception):
@@ -166,11 +167,12 @@ def suid_sgid():
 
 def private_tmp(keep):
     own_mounts()
-    kept = os.open(keep, os.O_PATH)
+    stay = [folder for folder in (keep, CHECKOUT) if folder.startswith("/tmp/")]
+    opened = [os.open(folder, os.O_PATH) for folder in stay]
     mount("tmpfs", "/tmp", "tmpfs", data="mode=1777")
-    if keep.startswith("/tmp/"):
-        os.makedirs(keep)
-        mount(f"/proc/self/fd/{kept}", keep, flags=MS_BIND)
+    for folder, fd in zip(stay, opened):
+        os.makedirs(folder)
+        mount(f"/proc/self/fd/{fd}", folder, flags=MS_BIND)
 
 
 def protect_system(keep):

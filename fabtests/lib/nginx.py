@@ -6,7 +6,7 @@ import signal
 from . import build
 
 _CONFIGURATION = """
-user root;
+user {user};
 daemon off;
 pid {work}/nginx.pid;
 error_log {work}/nginx-error.log notice;
@@ -29,9 +29,9 @@ http {{
 """
 
 
-def configuration(work, listen, root, *, sendfile="off", workers=1, more=""):
+def configuration(work, listen, root, *, sendfile="off", workers=1, more="", user="root"):
     """What nginx.conf is to say. `listen`: "127.0.0.1:8080"; `more`: of the server, more lines."""
-    return _CONFIGURATION.format(work=work, listen=listen, root=root, sendfile=sendfile, workers=workers, more=more)
+    return _CONFIGURATION.format(work=work, listen=listen, root=root, sendfile=sendfile, workers=workers, more=more, user=user)
 
 
 def command(work, listen, root, **options):

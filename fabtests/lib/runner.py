@@ -57,6 +57,19 @@ def wait_for_end(popens, timeout: float) -> bool:
     return any(popen.poll() is not None for popen in popens)
 
 
+def _members_of(group: int) -> list[int]:
+    """A pidfd of each process of the group that has not ended. It is readable when the process has closed all that it had."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, pgrp = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if int(pgrp) == group and state not in "ZX":
+                found.append(os.pidfd_open(int(entry.name)))
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            pass
+    return found
+
+
 class Proc:
     """One started command. Its standard output and error are files, so nothing blocks on a full pipe."""
 
@@ -122,12 +135,18 @@ class Proc:
         self.popen.send_signal(number)
 
     def kill(self):
-        """SIGKILL to the process and everything of its session."""
+        """SIGKILL to the process and everything of its group. None of them has anything open any more when this returns."""
         self.killed = True
-        try:
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        while members := _members_of(self.popen.pid):
+            try:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            for pidfd in members:
+                with os.fdopen(pidfd):
+                    waiter = select.poll()
+                    waiter.register(pidfd, select.POLLIN)
+                    assert waiter.poll(30000), f"{self.name}: a process of it outlives SIGKILL"
         self.popen.wait(30)
 
     def stop(self, timeout: float = 20.0, number: int = signal.SIGTERM) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Reading the library's debug log: which connections were accelerated, which were not and why, warnings, errors.
 
-At VMA_TRACELEVEL=debug one line per connection says "accelerated" or "not accelerated: <reason>".
+From VMA_TRACELEVEL=details on one line per connection says "accelerated" or "not accelerated: <reason>".
 """
 
 import dataclasses
@@ -9,7 +9,14 @@ import pathlib
 import re
 
 _VERDICT = re.compile(r"\b(?P<no>not )?accelerated\b(?:: (?P<reason>.*))?")
+# Every log at debug begins with it; to be looked at as it is by config/test_troubles.py alone.
+_NOTICE = re.compile(r"VMA WARNING: \*")
 _LEVEL = re.compile(r"VMA (?P<level>PANIC|ERROR|WARNING|WARN)\s*:")
+
+
+def without_notice(text: str) -> list[str]:
+    """The lines of a log but those that say that its level is high."""
+    return [line for line in text.splitlines() if not _NOTICE.search(line)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Log:
     def __init__(self, paths):
         self.lines = []
         for path in sorted(map(pathlib.Path, paths)):
-            self.lines += path.read_text(errors="replace").splitlines()
+            self.lines += without_notice(path.read_text(errors="replace"))
 
     def verdicts(self, port: int | None = None) -> list[Verdict]:
         found = []

@@ -9,6 +9,19 @@ from . import build
 PYTHON = "/usr/bin/python3"
 
 
+def program(name):
+    return str(build.build_dir() / name)
+
+
+def make_sample(folder, proc, *more):
+    """The file of a process with known numbers. Sizes of header and record are kept in it."""
+    made = subprocess.run([program("util/vma_stats/test/stats_sample"), folder, str(proc.pid), *more], check=True,
+                          capture_output=True, text=True)
+    proc.header_size, proc.slot_size = map(int, made.stdout.split())
+    proc.file = folder / f"vmastat.{proc.pid}"
+    return proc
+
+
 def tool(run, *arguments, status=0):
     done = subprocess.run([str(build.build_dir() / "vma_stats"), "-k", run.log_dir, *map(str, arguments)],
                           capture_output=True, text=True, timeout=60)

@@ -3,10 +3,13 @@
 
 import contextlib
 import ctypes
+import errno
 import json
+import mmap
 import os
 import pathlib
 import socket
+import struct
 import subprocess
 
 from lib import build
@@ -47,6 +50,46 @@ def xdp_of(host) -> bool:
     """Whether a program is attached to the host's wire."""
     shown = subprocess.run(["ip", "-n", host.name, "-j", "link", "show", "wire"], capture_output=True, check=True)
     return "xdp" in json.loads(shown.stdout)[0]
+
+
+def hold_queue(host):
+    """A bound AF_XDP socket on the first queue of the host's wire, without an XDP program, as a process leaves it that is ending. To be closed."""
+    sol_xdp, rx_ring, umem_reg, fill_ring, completion_ring, xdp_copy = 283, 2, 4, 5, 6, 2  # <linux/if_xdp.h>
+    frames = mmap.mmap(-1, 64 * 4096)
+    with inside(host):
+        held = socket.socket(44, socket.SOCK_RAW)
+        index = socket.if_nametoindex("wire")
+    start = ctypes.addressof(ctypes.c_char.from_buffer(frames))
+    held.setsockopt(sol_xdp, umem_reg, struct.pack("QQIII4x", start, len(frames), 4096, 0, 0))
+    for ring in (fill_ring, completion_ring, rx_ring):
+        held.setsockopt(sol_xdp, ring, 64)
+    address = struct.pack("HHIII", 44, xdp_copy, index, 0, 0)
+    if _libc.bind(held.fileno(), address, len(address)) != 0:
+        raise OSError(ctypes.get_errno(), "bind")
+    return held
+
+
+def bound_queue_sockets(pid: int) -> int:
+    """AF_XDP sockets of the process that are bound: each such says that it can't be bound again, another that there is no such interface."""
+    pidfd_getfd = 438  # <sys/syscall.h>
+    process = os.pidfd_open(pid)
+    count = 0
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            fd = _libc.syscall(pidfd_getfd, process, int(name), 0)
+            if fd < 0:
+                continue  # closed meanwhile
+            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).startswith("socket:"):
+                with socket.socket(44, socket.SOCK_RAW, fileno=fd) as copy:
+                    if copy.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) == 44:
+                        address = struct.pack("HHIII", 44, 0, 0, 0, 0)
+                        assert _libc.bind(fd, address, len(address)) != 0
+                        count += ctypes.get_errno() == errno.EBUSY
+            else:
+                os.close(fd)
+    finally:
+        os.close(process)
+    return count
 
 
 def set_sysctl(host, name: str, value):

@@ -31,7 +31,7 @@ backend out
 
 
 class Proxy:
-    def __init__(self, run, pair, port, mode="http"):
+    def __init__(self, run, pair, port, mode="http", reuse="always"):
         self.run, self.pair, self.port = run, pair, port
         (run.work / "www").mkdir()
         (run.work / "put").mkdir()
@@ -39,7 +39,7 @@ class Proxy:
                      for name, size in (("1k", 1024), ("100k", 100_000), ("8m", 8 << 20), ("empty", 0))}
         behind = ports.free_port()
         (run.work / "haproxy.cfg").write_text(HAPROXY.format(work=run.work, port=port, behind=behind, mode=mode,
-                                                             reuse="http-reuse always" if mode == "http" else ""))
+                                                             reuse=f"http-reuse {reuse}" if mode == "http" else ""))
         self.haproxy = build.tool("haproxy")
         self.nginx = nginx.start(run, pair, behind, "nginx",
                                  more=f"location /put {{ root {run.work}; dav_methods PUT; }}")
@@ -106,8 +106,12 @@ def test_many_connections(run, pair, port, keep):
 
 
 def test_reload(run, pair, port):
-    """Two reloads under load: no request fails, each old process ends by itself, the last one answers."""
-    proxy = Proxy(run, pair, port)
+    """Two reloads under load: no request fails, each old process ends by itself, the last one answers.
+
+    No connection to nginx is kept for the next client: haproxy 2.6.12, Debian 12's, crashes at its end on any that is idle then
+    (its issue 2114: the thread's tables are gone before its connections are).
+    """
+    proxy = Proxy(run, pair, port, reuse="never")
     load = proxy.load(2, "-c", 20, "-H", "Connection: close")
     for _ in range(2):
         old = proxy.reload()

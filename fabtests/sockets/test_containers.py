@@ -52,9 +52,9 @@ def test_containers(run, host, kind, apart, who):
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_of_its_own_beside_others(run, host, kind):
     """One that has its own System V memory takes nothing away from those that have theirs in common, whoever comes first."""
-    run.run("first", ["unshare", "--ipc", build.program("sockets/programs/one_process")], vma=True, mode="latency", netns=host.file)
+    run.run("first", ["unshare", "--ipc", build.program("sockets/programs/one_process")], vma=True, mode="latency", env={"FABTEST_LIFT": "1"}, netns=host.file)
     server = serve(run, host, [], kind)
-    run.run("second", ["unshare", "--ipc", build.program("sockets/programs/one_process")], vma=True, mode="latency", netns=host.file)
+    run.run("second", ["unshare", "--ipc", build.program("sockets/programs/one_process")], vma=True, mode="latency", env={"FABTEST_LIFT": "1"}, netns=host.file)
     start(run, host, "client", [], "ask", kind, PORT, env={"FABTEST_LIFT": "1"}).ok()
     server.ok()
     assert server.log().accelerated(PORT) > 0, server.log().not_accelerated()
@@ -92,7 +92,7 @@ def test_names_of_another_pid_namespace(run, host):
     start(run, host, "first", options, "ask", "datagrams", PORT, "stays", env={"FABTEST_LIFT": "1"}).ok()
     names = set(run.shm.glob("u-*"))
     assert names
-    run.run("later", [build.program("sockets/programs/one_process")], vma=True, mode="latency", netns=host.file)
+    run.run("later", [build.program("sockets/programs/one_process")], vma=True, mode="latency", env={"FABTEST_LIFT": "1"}, netns=host.file)
     assert set(run.shm.glob("u-*")) == names
     server.kill()
 

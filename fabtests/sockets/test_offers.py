@@ -94,7 +94,7 @@ def test_files_of_a_user(run, work, port):
     """Nobody else reads what counts a user's connections, nor enters the directory, whatever the umask."""
     nothing = lambda: os.umask(0) and None
     run.run("pair", [build.program("sockets/programs/one_process")], vma=True, mode="latency", preexec=nothing,
-            env={"VMA_SHM_DIR": str(work / "made")})
+            env={"VMA_SHM_DIR": str(work / "made"), "FABTEST_LIFT": "1"})
     assert stat.S_IMODE((work / "made").stat().st_mode) == 0o700
     victim = start(run, "victim", port, work / "none", vma=True, preexec=nothing).wait_output("ready")
     assert stat.S_IMODE((run.log_dir / f"vmastat.{victim.pid}").stat().st_mode) == 0o600

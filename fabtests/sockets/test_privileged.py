@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A program that has more rights than who starts it (AT_SECURE): here a set-group-ID one, which has the library from its own link. Nothing
-of its environment is read, and it is not accelerated unless a line of /etc/libvma.conf says so, which is root's and nobody else's to write."""
+of its environment is read, and it is not accelerated unless a line of the installed libvma.conf says so, which is root's and nobody else's to write."""
 
 import os
 import subprocess
@@ -60,18 +60,21 @@ def built(tmp_path_factory):
 
 @pytest.fixture(name="start")
 def starter(program, tmp_path):
-    """start(text, mode, owner): what it says to stdout and stderr with this /etc/libvma.conf; None: there is no such file."""
+    """start(text, mode, owner, folder): what it says to stdout and stderr with this libvma.conf in a folder with that mode; None: there is
+    no such file."""
+    there = build.rules_file().parent
 
-    def start(text=None, mode=0o644, owner=0):
+    def start(text=None, mode=0o644, owner=0, folder=0o755):
         conf = tmp_path / "etc" / "libvma.conf"
         conf.parent.mkdir(exist_ok=True)
+        conf.parent.chmod(folder)
         if text is not None:
             conf.write_text(text, encoding="ascii")
             conf.chmod(mode)
             os.chown(conf, owner, owner)
         env = os.environ | {"VMA_TRACELEVEL": "debug", "VMA_SPEC": "latency", "VMA_CONFIG_FILE": str(conf), "VMA_OFFLOADED_SOCKETS": "1",
                             "HWLOC_PLUGINS_PATH": str(tmp_path)}
-        done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount --bind "$1" /etc && exec "$2"', "sh", conf.parent, program],
+        done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$2" && exec "$3"', "sh", conf.parent, there, program],
                               env=env, capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout.startswith("secure 1\n") or "VMA" in done.stdout
         return done.stdout + done.stderr
@@ -104,6 +107,11 @@ def test_a_line_without_parameters(start, program):
 @pytest.mark.parametrize("mode, owner", [(0o664, 0), (0o646, 0), (0o644, GROUP)])
 def test_a_file_that_others_may_write(start, program, mode, owner):
     assert refused(start(f"privileged {program}\n", mode, owner))
+
+
+def test_a_folder_that_others_may_write(start, program):
+    assert refused(start(f"privileged {program}\n", folder=0o777))
+    assert refused(start(f"privileged {program}\n", folder=0o775))
 
 
 def test_a_line_for_another_program(start, program):

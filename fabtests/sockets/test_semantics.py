@@ -53,8 +53,8 @@ def test_as_the_kernel(run, pair, reference, scenario):
 @pytest.mark.pairs(pairing.VMA_LATENCY)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_sleeping(run, pair, reference, scenario):
-    """The same where waits never spin. (In the profile "latency" they only spin.)"""
-    env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
+    """The same where waits never spin. (In the profile "latency" they only spin.) And errno stays where a call succeeds (test_errno.py)."""
+    env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0", "LD_PRELOAD": build.preload_watched()}
     peers.compare(reference(scenario), transcripts(run, pair, scenario, env))
 
 

@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Servers and clients of vma_lat."""
+"""Servers and clients of vma_lat; vmads with a broker; files of counters."""
 
 import json
 
 import pytest
 
-from lib import build
+from lib import build, netns
+from lib.broker import Asker
+from lib.introducer import Introducer
 from lib.vmalat import program
+from lib.vmastats import make_sample
+
+
+@pytest.fixture
+def hosts():
+    """Two network namespaces on a veth pair, of one test."""
+    made = netns.hosts()
+    yield made
+    made.remove()
 
 
 @pytest.fixture
@@ -35,3 +46,59 @@ def client(run, port, env):
         assert proc.wait() == status, proc.output()
         return proc, json.loads(out.read_text()) if out.exists() else None
     return start
+
+
+@pytest.fixture
+def rules():
+    """vmad.conf's; {port} in it is `port`."""
+    return ""
+
+
+@pytest.fixture
+def patience():
+    """Milliseconds, or vmad's own."""
+    return None
+
+
+@pytest.fixture
+def known():
+    """How many connections are, or vmad's own number."""
+    return None
+
+
+@pytest.fixture
+def vmad(run, rules, patience, known, port):
+    """A vmad that introduces. It is there at the end, and ends well."""
+    options = [*(["--broker-patience", patience] if patience else []), *(["--broker-connections", known] if known else [])]
+    made = Introducer(run, rules.format(port=port), options)
+    yield made
+    made.finish()
+
+
+@pytest.fixture
+def ask(vmad):
+    """ask(): a connection to its broker, of this test's process."""
+    made = []
+
+    def connect():
+        made.append(Asker(vmad.path))
+        return made[-1]
+
+    yield connect
+    for asker in made:
+        asker.close()
+
+
+@pytest.fixture
+def folder(run):
+    path = run.work / "stats"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def sample(run, folder):
+    """The file of a process that lives: `sleep`, whose id it has. Sizes of header and record are kept in it."""
+    proc = run.start("gen", ["sleep", "1000"])
+    proc.killed = True
+    return make_sample(folder, proc)

@@ -98,9 +98,9 @@ def test_file_cannot_be_written(run, serve, port, env, option):
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">IHHI", 0x564C4154, 9, 1, 0),
-                                     struct.pack(">IHHI", 0x564C4154, 2, 1, 1 << 30),
-                                     struct.pack(">IHHI", 0x564C4154, 2, 1, 3) + b"abc",
-                                     struct.pack(">IHHI", 0x564C4154, 2, 1, 50) + b"short", b"", b"VL"],
+                                     struct.pack(">IHHI", 0x564C4154, 3, 1, 1 << 30),
+                                     struct.pack(">IHHI", 0x564C4154, 3, 1, 3) + b"abc",
+                                     struct.pack(">IHHI", 0x564C4154, 3, 1, 50) + b"short", b"", b"VL"],
                          ids=["http", "version", "length", "plan", "cut off", "nothing", "cut header"])
 def test_server_survives_garbage(serve, client, port, garbage):
     server = serve("--clients", 2)
@@ -156,7 +156,7 @@ class Impostor(threading.Thread):
 
     @staticmethod
     def tell(control, kind, body=b""):
-        control.sendall(struct.pack(">IHHI", 0x564C4154, 2, kind, len(body)) + body)
+        control.sendall(struct.pack(">IHHI", 0x564C4154, 3, kind, len(body)) + body)
 
     def run(self):
         control, _ = self.listener.accept()
@@ -183,7 +183,7 @@ class Impostor(threading.Thread):
                         pass
             control.setblocking(True)
             assert self.hear(control)[0] == 6
-            self.tell(control, 7, struct.pack(">9Q", received, received, 0, 0, 0, 0, 0, 0, 0))
+            self.tell(control, 7, struct.pack(">9QBIQH", received, received, *[0] * 11))
             with contextlib.suppress(ConnectionResetError):
                 control.recv(1)
 

@@ -107,8 +107,8 @@ def test_members_that_disagree(member):
         assert "rank 1 has --count 51, and rank 0 has 50: say the same to all members" in proc.stderr()
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">IHHI", 0x564C4154, 2, 10, 3) + b"abc",
-                                     struct.pack(">IHHI", 0x564C4154, 2, 1, 1 << 30), b""],
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">IHHI", 0x564C4154, 3, 10, 3) + b"abc",
+                                     struct.pack(">IHHI", 0x564C4154, 3, 1, 1 << 30), b""],
                          ids=["http", "hello", "length", "nothing"])
 def test_strangers_are_sent_away(run, member, garbage):
     first = member(0)

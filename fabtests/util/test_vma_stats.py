@@ -7,13 +7,14 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import stat
 import subprocess
 
 import pytest
 
-from lib import build
+from lib.vmastats import make_sample, program
 
 RULE = "======================================================\n"
 
@@ -46,6 +47,7 @@ vmastat: stats for application: gen with pid: {{pid}}
 - UDP, Blocked, MC Loop Enabled , MC IF = [10.99.0.1]
 - Local Address   = [0.0.0.0:7003]
 - Member of = [224.4.4.4]
+- Member of = [224.4.4.5]
 - Thread Id Rx:  4101, Tx:  4102
 Tx Offload: 8779 / 140400 / 0 / 0 [kilobytes/packets/eagains/errors]
 Tx OS info: 1 / 1 / 0 / 0 [kilobytes/packets/eagains/errors]
@@ -72,6 +74,7 @@ Polling CPU:87%
 Rx fds ready: 2 / 650 [os/offload]
 Polls [miss/hit]: 30 / 700 (95.89%)
 Timeouts: 5
+{RULE}\
 {RULE}\
 	epoll[17]
 Polling CPU:93%
@@ -118,6 +121,8 @@ VMA Group Memberships Information
 Group                fd number
 ------------------------------
 [224.4.4.4]           14 
+[224.4.4.5]           14 
+-------------------------------------------------------------------------------
 """
 
 NET = """\
@@ -125,33 +130,6 @@ Proto Offloaded Recv-Q               Send-Q               Local Address         
 udp   Yes       300                  0                    0.0.0.0:7003           0.0.0.0:*                         73210      {pid}/gen
 tcp   Yes       0                    1460                 10.99.0.1:7002         10.99.0.2:41000       ESTABLISHED 73299      {pid}/gen
 """
-
-
-def program(name):
-    return str(build.build_dir() / name)
-
-
-@pytest.fixture
-def folder(run):
-    path = run.work / "stats"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def sample(run, folder):
-    """The file of a process that lives: `sleep`, whose id it has. Sizes of header and record are kept in it."""
-    proc = run.start("gen", ["sleep", "1000"])
-    proc.killed = True
-    return make_sample(folder, proc)
-
-
-def make_sample(folder, proc, *more):
-    made = subprocess.run([program("util/vma_stats/test/stats_sample"), folder, str(proc.pid), *more], check=True,
-                          capture_output=True, text=True)
-    proc.header_size, proc.slot_size = map(int, made.stdout.split())
-    proc.file = folder / f"vmastat.{proc.pid}"
-    return proc
 
 
 def stats(folder, *arguments, status=0, timeout=60):
@@ -166,6 +144,18 @@ def stats(folder, *arguments, status=0, timeout=60):
 def test_view(folder, sample, view, sockets, golden):
     text = stats(folder, "-p", sample.pid, "-v", view, "-c", 1, "-s", sockets)
     assert text == golden.replace("{pid}", str(sample.pid))
+
+
+@pytest.mark.parametrize("words, view", [([], 1), ([0], 1), ([1], 3)])
+def test_form_of_2008(folder, sample, words, view):
+    """vma_stats PID [LEVEL]: with 1 the sockets' configuration, too."""
+    old = stats(folder, sample.pid, *words, "-c", 1, "-s", 14)
+    assert old == stats(folder, "-p", sample.pid, "-v", view, "-c", 1, "-s", 14)
+
+
+@pytest.mark.parametrize("words", [[12, 2], [12, 1, 1], [0], [-5], ["12x"], ["-p", 3, 12]])
+def test_wrong_form_of_2008(folder, words):
+    assert "Usage:" in stats(folder, *words, status=1)
 
 
 def test_large_numbers(folder, sample):
@@ -185,7 +175,9 @@ def test_json(folder, sample):
     assert sockets[900]["tx"]["os_bytes"] == 5_000_000_000_000
     assert sockets[900]["local"] == {"address": "2001:db8::1", "port": 80}
     assert (sockets[900]["way"], sockets[900]["reason"]) == ("pinned", "SO_ZEROCOPY")
-    assert sockets[14]["groups"] == [{"address": "224.4.4.4", "interface": 0}]
+    assert sockets[14]["introduced"] and sockets[14]["peer_user"] == 33
+    assert not sockets[15]["introduced"] and "peer_user" not in sockets[15]
+    assert [group["address"] for group in sockets[14]["groups"]] == ["224.4.4.4", "224.4.4.5"]
     assert [one["name"] for one in seen["iomux"]] == ["select", "epoll[17]"]
     assert [sockets[14]["tx"][name] for name in ("pacing_rate", "paced_bytes", "held", "held_ns")] == [1250000, 1500, 11, 5000]
     (queue,) = seen["cqs"]
@@ -206,6 +198,17 @@ def test_deltas(run, folder, sample):
     assert "pkt/s Kbyte/s eagain/s error/s" in text
     assert sum(int(row[2]) for row in rows) in range(7000, 15300)
     assert any(line.startswith("epoll[17]   Rx Ready:0/") for line in text.splitlines())
+
+
+def test_deltas_of_everything(run, folder, sample):
+    """The units of rates stand where libvma's tool has them."""
+    tool = run.start("tool", [program("vma_stats"), "-k", folder, "-p", sample.pid, "-v", 3, "-d", 2, "-i", 1, "-c", 2])
+    tool.wait_output("Drained max")
+    make_sample(folder, sample, "later")
+    text = tool.ok().stdout()
+    assert re.search(r"^Rx fds ready: \d+ / \d+ \[os/offload\]/s$", text, re.M)
+    assert re.search(r"^Polls \[miss/hit\]/s: \d+ / \d+ \(", text, re.M)
+    assert "\nPolling CPU/s:93%\n" in text
 
 
 def test_title_is_repeated(folder, sample):
@@ -229,7 +232,8 @@ def test_wrong_option(folder, arguments):
 
 
 def test_help_and_version(folder):
-    assert "--fd_dump" in stats(folder, "-h")
+    for option in "-h", "-?", "--help":
+        assert "--fd_dump" in stats(folder, option)
     assert stats(folder, "-V").startswith("vmastat: Linked with VMA version: ")
 
 
@@ -327,7 +331,7 @@ def test_short_and_foreign_files(folder, sample):
     newer = bytearray(whole)
     newer[8] = 9
     sample.file.write_bytes(newer)
-    assert "its version is 9, expected 2" in stats(folder, "-F", "-p", sample.pid, status=1)
+    assert "its version is 9, expected 4" in stats(folder, "-F", "-p", sample.pid, status=1)
 
 
 @pytest.mark.parametrize("seed", range(4))

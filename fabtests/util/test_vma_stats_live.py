@@ -10,11 +10,11 @@ import pytest
 
 from lib import build
 from lib.terminal import Terminal
-from test_vma_stats import folder, make_sample, program, sample  # noqa: F401 (fixtures)
+from lib.vmastats import make_sample, program
 
 
 @pytest.fixture
-def live(folder):  # noqa: F811
+def live(folder):
     opened = []
 
     def start(*arguments, **how):
@@ -29,12 +29,12 @@ def wait_for(terminal, *texts):
     return terminal.wait(lambda screen: all(text in screen for text in texts), " and ".join(texts))
 
 
-def test_shows_sockets(folder, sample, live):  # noqa: F811
+def test_shows_sockets(folder, sample, live):
     """Each socket with its way, and for the kernel's the reason; rates once there are two looks."""
-    terminal = live("-p", sample.pid, columns=160)
+    terminal = live("-p", sample.pid, columns=200)
     screen = wait_for(terminal, "0.0.0.0:7003", "q quit")
     assert f"gen pid {sample.pid}" in screen and "3 sockets, 2 accelerated" in screen
-    assert re.search(r"^ +14 udp .* 0\.0\.0\.0:7003 +- +local, at most 1\.2M B/s$", screen, re.M)
+    assert re.search(r"^ +14 udp .* 0\.0\.0\.0:7003 +- +local, user 33, introduced by vmad, at most 1\.2M B/s$", screen, re.M)
     assert re.search(r"^ +900 tcp .* kernel: SO_ZEROCOPY$", screen, re.M)
     assert "port wire" in screen and "7 lent of 16.4k, to send 2.0k free of 2.0k; TCP memory 50% free" in screen
     assert "epoll[17]" in screen and "poll 99.9%" in screen and "polls 93% of the time" in screen
@@ -124,7 +124,7 @@ def test_process_ends(sample, live):
     wait_for(terminal, "(ended)", "7003")
 
 
-def test_waits_for_a_process(run, folder, live):  # noqa: F811
+def test_waits_for_a_process(run, folder, live):
     terminal = live()
     wait_for(terminal, "waiting for one")
     proc = run.start("gen", ["sleep", "1000"])
@@ -133,7 +133,7 @@ def test_waits_for_a_process(run, folder, live):  # noqa: F811
     wait_for(terminal, f"gen pid {proc.pid}")
 
 
-def test_next_process(run, folder, sample, live):  # noqa: F811
+def test_next_process(run, folder, sample, live):
     other = run.start("other", ["sleep", "1000"])
     other.killed = True
     make_sample(folder, other)
@@ -145,13 +145,13 @@ def test_next_process(run, folder, sample, live):  # noqa: F811
     wait_for(terminal, f"pid {sample.pid}")
 
 
-def test_no_terminal(folder, sample):  # noqa: F811
+def test_no_terminal(folder, sample):
     done = subprocess.run([program("vma_stats"), "--live", "-k", folder], capture_output=True, text=True, timeout=60,
                           env={"TERM": "nothing-such"})
     assert done.returncode == 1 and "needs a terminal" in done.stderr
 
 
-def test_hostile_file(folder, sample, live):  # noqa: F811
+def test_hostile_file(folder, sample, live):
     """A file that changes to nonsense meanwhile."""
     terminal = live("-p", sample.pid, "-F")
     wait_for(terminal, f"pid {sample.pid}")

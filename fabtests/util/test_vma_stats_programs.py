@@ -219,12 +219,44 @@ signal.pause()
 def test_log_level_and_dump(run, port):
     script(run, "server", ECHO.format(port=port)).wait_output("ready")
     client = script(run, "client", PING.format(port=port, count=10_000_000, stays=False), env={"VMA_TRACELEVEL": "warn"})
-    one = wait_for(run, client, lambda one: one["offloaded"], "an accelerated socket")
+    one = wait_for(run, client, lambda one: one["offloaded"] and one["tx"]["bytes"] > 0, "an accelerated socket that has sent")
     text = tool(run, "-F", "-p", client.pid, "-S", one["fd"], "warn", "-l", "debug", "-D", 3, "-c", 1)
     assert f"Dumping Fd {one['fd']} to VMA using log level = warn..." in text
     client.wait_log(lambda log: "Tx Offload:" in "\n".join(log.lines), "the dump")
     assert f"Fd=[{one['fd']}]" in "\n".join(client.log().lines)
     assert "Time: " in "\n".join(client.log().lines)  # of details 3
+
+
+WINDOWS = """
+listener = socket.create_server(("127.0.0.1", {port}))
+c = socket.create_connection(("127.0.0.1", {port}))
+s, _ = listener.accept()
+c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)  # which keeps it on the kernel
+c.sendall(b"x" * 1000)
+print("fd", c.fileno(), flush=True)
+while c.send(b"x"):
+    time.sleep(0.001)  # calls after which it looks whether something is asked
+"""
+
+
+def test_dump_has_windows(run, port):
+    """-S of a TCP socket also says what its connection is doing: here the kernel's."""
+    proc = script(run, "talks", WINDOWS.format(port=port), env={"VMA_TRACELEVEL": "info"}).wait_output("fd ")
+    tool(run, "-F", "-p", proc.pid, "-S", proc.stdout().split()[1], "info", "-c", 1)
+    proc.wait_log(lambda log: "- Unacked queue: " in "\n".join(log.lines), "the dump")
+    text = "\n".join(proc.log().lines)
+    for line in ("Connection state: ESTABLISHED", "Window scaling: ENABLED, receive scale ", "Send window: ", "Receive window: ",
+                 "Congestion window: ", "Unsent queue: "):
+        assert f"- {line}" in text
+
+
+def test_dump_has_rings(run, talk):
+    """Of an accelerated one, what lies in its ring."""
+    _, client = talk
+    tool(run, "-F", "-p", client.pid, "-S", 0, "warn", "-c", 1)
+    client.wait_log(lambda log: "- Receive ring: " in "\n".join(log.lines), "the dump")
+    sent = read(run, client)["sockets"][0]["tx"]["bytes"]
+    assert f"- Send ring: {sent} bytes sent, " in "\n".join(client.log().lines)
 
 
 def test_sockperf(run, port):

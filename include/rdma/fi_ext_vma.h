@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Extensions of the `vma` libfabric provider: everything a program can ask of it that libfabric's own
- * headers have no name for. Values are in the ranges libfabric reserves for providers (FI_PROV_SPECIFIC).
+ * headers have no name for. Values are in the ranges libfabric reserves for providers (FI_VMA_SPECIFIC).
  */
 #ifndef FI_EXT_VMA_H
 #define FI_EXT_VMA_H
@@ -36,16 +36,16 @@ extern "C" {
  * Writes to a region may carry FI_INJECT (fi_inject_writedata included) up to FI_OPT_VMA_REGION_INJECT bytes, more than
  * inject_size says for other targets: the buffer is the caller's again on return, and no completion is made.
  */
-#define FI_OPT_VMA_REGION (FI_PROV_SPECIFIC | 0x564d0001)
+#define FI_OPT_VMA_REGION (FI_VMA_SPECIFIC | 0x564d0001)
 
 /*
  * fi_getopt: optval is a size_t: length of the peer's region in bytes, 0 if it has none. -FI_ENOTCONN before
  * FI_CONNECTED.
  */
-#define FI_OPT_VMA_PEER_REGION (FI_PROV_SPECIFIC | 0x564d0002)
+#define FI_OPT_VMA_PEER_REGION (FI_VMA_SPECIFIC | 0x564d0002)
 
 /* fi_getopt: optval is a size_t: the most bytes that one FI_INJECT write to the peer's region may have. */
-#define FI_OPT_VMA_REGION_INJECT (FI_PROV_SPECIFIC | 0x564d0003)
+#define FI_OPT_VMA_REGION_INJECT (FI_VMA_SPECIFIC | 0x564d0003)
 
 /*
  * fi_getopt: optval is a `const void *`: this side's mapping of the peer's region, NULL if the device has none. Before
@@ -54,7 +54,7 @@ extern "C" {
  * whose place is written again (a sender that stopped writing is safe). From then on the peer can't cut
  * (FI_OPT_VMA_CUT); -FI_ESHUTDOWN where it has: what it accepted stays its own.
  */
-#define FI_OPT_VMA_PEER_VIEW (FI_PROV_SPECIFIC | 0x564d0004)
+#define FI_OPT_VMA_PEER_VIEW (FI_VMA_SPECIFIC | 0x564d0004)
 
 /*
  * FI_OPT_VMA_CUT (FI_EP_MSG of the local device): fi_setopt without a value (optlen 0) ends what this endpoint
@@ -68,7 +68,7 @@ extern "C" {
  * FI_SHUTDOWN follows: what it wrote last may be lost; -FI_ENOTCONN before FI_CONNECTED; -FI_EINVAL: a value;
  * -FI_ENOPROTOOPT: another device. Thread-safe, but with fi_close().
  */
-#define FI_OPT_VMA_CUT (FI_PROV_SPECIFIC | 0x564d0018)
+#define FI_OPT_VMA_CUT (FI_VMA_SPECIFIC | 0x564d0018)
 
 /*
  * FI_OPT_VMA_DISCARD (FI_EP_MSG of the local device): fi_setopt: optval is a struct fi_vma_range, a part of the peer's
@@ -77,7 +77,7 @@ extern "C" {
  * there. -FI_EINVAL: beyond the region; -FI_ENOTCONN before FI_CONNECTED; -FI_ENOPROTOOPT: another device; any other
  * error: the system keeps them, as after mlock(2).
  */
-#define FI_OPT_VMA_DISCARD (FI_PROV_SPECIFIC | 0x564d0019)
+#define FI_OPT_VMA_DISCARD (FI_VMA_SPECIFIC | 0x564d0019)
 
 struct fi_vma_range {
     uint64_t offset;
@@ -89,7 +89,7 @@ struct fi_vma_range {
  * memory that this endpoint's region is in stays after fi_close(), as it then is: the caller ends it, by munmap().
  * -FI_EOPBADSTATE before fi_enable(), or without a region.
  */
-#define FI_OPT_VMA_KEEP_REGION (FI_PROV_SPECIFIC | 0x564d000c)
+#define FI_OPT_VMA_KEEP_REGION (FI_VMA_SPECIFIC | 0x564d000c)
 
 struct fi_vma_mapping {
     void *base;
@@ -102,8 +102,8 @@ struct fi_vma_mapping {
  * FI_OPT_VMA_TX_DROPS: of those that this endpoint sent: the receiver had no room, or nobody had the name.
  * FI_OPT_VMA_RX_DROPS: of those sent to this endpoint, which found its room full. -FI_EOPBADSTATE before fi_enable().
  */
-#define FI_OPT_VMA_TX_DROPS (FI_PROV_SPECIFIC | 0x564d0005)
-#define FI_OPT_VMA_RX_DROPS (FI_PROV_SPECIFIC | 0x564d0006)
+#define FI_OPT_VMA_TX_DROPS (FI_VMA_SPECIFIC | 0x564d0005)
+#define FI_OPT_VMA_RX_DROPS (FI_VMA_SPECIFIC | 0x564d0006)
 
 /*
  * FI_OPT_VMA_TAKER (FI_EP_DGRAM): a function that is given the datagrams that arrive, instead of posted receives. For a
@@ -124,7 +124,7 @@ struct fi_vma_mapping {
  *      in the same read. Nothing of it is lost or counted, but its sender's room may fill up meanwhile. As long as one is
  *      left, fi_trywait() returns -FI_EAGAIN, and fi_cq_sread() doesn't sleep.
  */
-#define FI_OPT_VMA_TAKER (FI_PROV_SPECIFIC | 0x564d0007)
+#define FI_OPT_VMA_TAKER (FI_VMA_SPECIFIC | 0x564d0007)
 
 /*
  * Who lends what has arrived. give_back() ends a loan, by any thread, once, in any order, also after the endpoint was
@@ -149,7 +149,7 @@ struct fi_vma_lender {
  * quarter of a station's memory can be lent. Errors: -FI_ENOBUFS (nothing was read: as much is lent, or 0 bytes are
  * wanted; fi_recv() reads), and those of fi_recv(). Thread-safe as fi_recv() is.
  */
-#define FI_OPT_VMA_LEND (FI_PROV_SPECIFIC | 0x564d0016)
+#define FI_OPT_VMA_LEND (FI_VMA_SPECIFIC | 0x564d0016)
 
 struct fi_vma_loan {
     struct fi_vma_lender *lender;
@@ -184,7 +184,7 @@ enum {
  * -FI_EAGAIN (tried a moment
  *     ago), -FI_EINVAL (length of optval, a group, an address that is not in the vector), -FI_EOPBADSTATE (not enabled).
  */
-#define FI_OPT_VMA_MEET (FI_PROV_SPECIFIC | 0x564d000b)
+#define FI_OPT_VMA_MEET (FI_VMA_SPECIFIC | 0x564d000b)
 
 /*
  * FI_OPT_VMA_WARM (FI_EP_MSG and FI_EP_DGRAM, local device): fi_setopt only: the memory that a send would write, or a
@@ -192,7 +192,7 @@ enum {
  * changes. Thread-safe as the data calls are. Errors: -FI_EINVAL (length of optval), -FI_ENOTCONN (there is no way to
  * the peer now).
  */
-#define FI_OPT_VMA_WARM (FI_PROV_SPECIFIC | 0x564d0020)
+#define FI_OPT_VMA_WARM (FI_VMA_SPECIFIC | 0x564d0020)
 
 struct fi_vma_warm {
     fi_addr_t to;    /* FI_EP_DGRAM: whom; no group */
@@ -212,7 +212,38 @@ struct fi_vma_warm {
  * (length of optval, no TCP socket), -FI_ENOTCONN, -FI_ENOENT (no process of this
  *     network namespace has the other end), -FI_EOPBADSTATE (connected already), another negative errno where the kernel can't be asked.
  */
-#define FI_OPT_VMA_TCP_SOCKET (FI_PROV_SPECIFIC | 0x564d0022)
+#define FI_OPT_VMA_TCP_SOCKET (FI_VMA_SPECIFIC | 0x564d0022)
+
+/*
+ * FI_OPT_VMA_LINK (local device): a way to a process that the directory of names does not lead to, another user's
+ * perhaps: a SOCK_SEQPACKET socket of the UNIX domain, in `socket`. On success it is the provider's.
+ *
+ * On a passive endpoint that listens: the socket is connected, or listens itself (then `id` names it). Requests that
+ * come by it are for this endpoint alone. On an endpoint (FI_EP_MSG), after FI_OPT_VMA_TCP_SOCKET and before
+ * fi_connect(), which goes by it and needs no address: the socket is connected. Who comes so is a guest: its
+ * connections have doorbells of their own, all that is copied goes by their segments, and no memory is registered for
+ * it. So it can spoil, stop or end what it shares with us, and nothing else; but only an endpoint that asks for
+ * FI_OPT_VMA_TCP_SOCKET before fi_accept() knows whom it takes.
+ *
+ * FI_OPT_VMA_UNLINK, on the passive endpoint: the socket that listens by the name of `id` is closed; what has come by
+ * it stays. Errors of both: -FI_EINVAL (length of optval, no such socket), -FI_EOPBADSTATE (it doesn't listen, is
+ * connected), -FI_ENOENT (no such id), -FI_ENOMEM.
+ */
+#define FI_OPT_VMA_LINK (FI_VMA_SPECIFIC | 0x564d0030)
+#define FI_OPT_VMA_UNLINK (FI_VMA_SPECIFIC | 0x564d0031)
+
+/*
+ * `flags`: FI_VMA_LINK_INTRODUCED, of a connected socket: the program knows that who has the other one is at the other
+ * end of the connection, as somebody whom both trust has given each of them one. FI_OPT_VMA_TCP_SOCKET is not needed
+ * then, and `id`, not 0, is the number of the peer's process: all links of the same number share a doorbell.
+ */
+#define FI_VMA_LINK_INTRODUCED 1U
+
+struct fi_vma_link {
+    int32_t socket;
+    uint32_t flags;
+    uint64_t id; /* the program's to choose; of a socket that listens, or was introduced */
+};
 
 /*
  * FI_OPT_VMA_RATE_LIMIT (FI_EP_MSG, FI_EP_DGRAM): how fast this endpoint sends. By the device's own limiter where it
@@ -243,11 +274,11 @@ struct fi_vma_warm {
  * one each that is not due fails with -FI_EAGAIN: none waits in software. fi_cq_sread() then comes back when it is due,
  * as above; wait descriptors and counters don't wake for it (FI_OPT_VMA_RATE_DUE says when).
  */
-#define FI_OPT_VMA_RATE_LIMIT (FI_PROV_SPECIFIC | 0x564d0008)
+#define FI_OPT_VMA_RATE_LIMIT (FI_VMA_SPECIFIC | 0x564d0008)
 
 struct fi_vma_rate_limit {
     uint64_t rate;           /* bytes a second. 0, UINT64_MAX: no limit */
-    uint32_t max_burst;      /* bytes. 0: the provider's choice, 2 ms of the rate and at least 2 packets */
+    uint32_t max_burst;      /* bytes. 0: 2 ms of the rate and at least 2 packets, or 50 ms of a slow rate */
     uint16_t typical_packet; /* bytes, a hint for it and for NICs. 0: 1500 */
 };
 
@@ -255,7 +286,7 @@ struct fi_vma_rate_limit {
  * FI_OPT_VMA_RATE_DUE: fi_getopt only: optval is a uint64_t: when what was refused last, or is first in the transmit
  * queue, is due, in ns of CLOCK_MONOTONIC. 0: it is not the rate limit that anything waits for.
  */
-#define FI_OPT_VMA_RATE_DUE (FI_PROV_SPECIFIC | 0x564d0009)
+#define FI_OPT_VMA_RATE_DUE (FI_VMA_SPECIFIC | 0x564d0009)
 
 /*
  * FI_OPT_VMA_DEVICE_MEMORY (FI_EP_MSG of an RDMA device): memory on the NIC that this endpoint copies what it sends
@@ -267,7 +298,7 @@ struct fi_vma_rate_limit {
  *     `allocated` is then 0. Errors: -FI_EINVAL (size, length of optval), -FI_EOPBADSTATE (enabled already).
  * fi_getopt: optval is a struct fi_vma_device_memory.
  */
-#define FI_OPT_VMA_DEVICE_MEMORY (FI_PROV_SPECIFIC | 0x564d000a)
+#define FI_OPT_VMA_DEVICE_MEMORY (FI_VMA_SPECIFIC | 0x564d000a)
 
 struct fi_vma_device_memory {
     uint64_t allocated;     /* bytes on the device, 0: there is none */
@@ -295,8 +326,8 @@ struct fi_vma_device_memory {
  * fabric, sleeps in fi_eq_sread(), fi_cq_sread() or on an event queue's descriptor, or goes on reading completion
  * queues without a pause. The descriptor of a completion queue alone doesn't wake for it.
  */
-#define FI_OPT_VMA_KEEPALIVE_TIMEOUT (FI_PROV_SPECIFIC | 0x564d0010)
-#define FI_OPT_VMA_SEND_TIMEOUT (FI_PROV_SPECIFIC | 0x564d0011)
+#define FI_OPT_VMA_KEEPALIVE_TIMEOUT (FI_VMA_SPECIFIC | 0x564d0010)
+#define FI_OPT_VMA_SEND_TIMEOUT (FI_VMA_SPECIFIC | 0x564d0011)
 
 /*
  * FI_VMA_UNTIMED, in the flags of fi_cq_attr: nobody who sleeps on this queue is woken because something is due by the
@@ -312,7 +343,7 @@ static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
  * only where there are some, where the queue else has to remember for ever that there may be. Somebody else reads an
  * event queue of the fabric all the time: fi_trywait(3) does not look at connections.
  */
-#define FI_VMA_SLEEPERS (FI_PROV_SPECIFIC | 0x564d0027)
+#define FI_VMA_SLEEPERS (FI_VMA_SPECIFIC | 0x564d0027)
 
 /*
  * FI_VMA_PLACES, a command of fi_control(3) for completion queues of the local device, whose argument is a struct
@@ -330,7 +361,7 @@ static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
  * Needs FI_VMA_SLEEPERS, which tells whether anybody sleeps on the descriptor besides. What ends a connection, and what
  * there is for senders, comes by the descriptor and the event queue alone.
  */
-#define FI_VMA_PLACES (FI_PROV_SPECIFIC | 0x564d0028)
+#define FI_VMA_PLACES (FI_VMA_SPECIFIC | 0x564d0028)
 
 struct fi_vma_place {
     uint64_t asleep; /* upper half: sleeps begun; lower half: threads that sleep, or are about to */
@@ -347,12 +378,12 @@ struct fi_vma_places {
  * fi_getopt (FI_EP_MSG of the local device): optval is a uint32_t: the endpoint's place. -FI_EOPBADSTATE before
  * fi_enable().
  */
-#define FI_OPT_VMA_PLACE (FI_PROV_SPECIFIC | 0x564d0029)
+#define FI_OPT_VMA_PLACE (FI_VMA_SPECIFIC | 0x564d0029)
 
 /*
  * FI_VMA_PASSIVE, in the flags of fi_eq_attr: neither reading this queue nor sleeping on it makes progress; its
- * descriptor becomes readable for events alone. For a program that reads completion queues of the same fabric in any
- * case.
+ * descriptor becomes readable for events alone, and for what other processes ask that share an Ethernet NIC, which
+ * reading the queue answers. For a program that reads completion queues of the same fabric in any case.
  */
 static const uint64_t FI_VMA_PASSIVE = UINT64_C(1) << 59;
 
@@ -377,7 +408,7 @@ static const uint64_t FI_VMA_TIMESTAMP = UINT64_C(1) << 61;
  * the other. Errors: -FI_EINVAL (no argument), a negative fi_errno where the device does not answer; -FI_ENOSYS on
  * other queues. Thread-safe.
  */
-#define FI_VMA_CLOCKS (FI_PROV_SPECIFIC | 0x564d0020)
+#define FI_VMA_CLOCKS (FI_VMA_SPECIFIC | 0x564d0020)
 
 struct fi_vma_clocks {
     uint64_t nic;       /* ns, as completions have them */
@@ -395,7 +426,7 @@ struct fi_vma_clocks {
  * with AF_XDP),
  *     others that the device gives; -FI_ENOSYS on queues of the local device, which has no interrupts. Thread-safe.
  */
-#define FI_VMA_MODERATE (FI_PROV_SPECIFIC | 0x564d0024)
+#define FI_VMA_MODERATE (FI_VMA_SPECIFIC | 0x564d0024)
 
 struct fi_vma_moderation {
     uint16_t completions;
@@ -409,7 +440,7 @@ struct fi_vma_moderation {
  * Errors: -FI_EINVAL (no argument); -FI_EOPNOTSUPP on queues of Ethernet ports by AF_XDP, whose wakes are the kernel's.
  * Thread-safe.
  */
-#define FI_VMA_QUEUE_COUNTERS (FI_PROV_SPECIFIC | 0x564d0025)
+#define FI_VMA_QUEUE_COUNTERS (FI_VMA_SPECIFIC | 0x564d0025)
 
 struct fi_vma_queue_counters {
     uint64_t asked;   /* times that it was armed, so that something that comes wakes who sleeps */
@@ -424,7 +455,7 @@ struct fi_vma_queue_counters {
  *
  * Errors: -FI_EINVAL (no argument), -FI_ENOSYS (the device has no such keys). Thread-safe.
  */
-#define FI_VMA_LOCAL_KEY (FI_PROV_SPECIFIC | 0x564d0026)
+#define FI_VMA_LOCAL_KEY (FI_VMA_SPECIFIC | 0x564d0026)
 
 /*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call,

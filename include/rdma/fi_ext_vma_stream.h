@@ -16,6 +16,9 @@
 extern "C" {
 #endif
 
+/* The highest bit, which values of providers have. libfabric 2.x has no name for it any more. */
+#define FI_VMA_SPECIFIC (1U << 31)
+
 /*
  * FI_EP_VMA_STREAM, a type of endpoint (fi_vma_make_stream() of ep_attr) of Ethernet ports: a TCP connection of our own
  * to any peer, past the kernel. Fabric "ethernet", one domain a port, by the interface's name. A stream of bytes, so
@@ -39,7 +42,7 @@ extern "C" {
  * The port of the local address is kept from the kernel's sockets while it is used. It takes CAP_NET_RAW, CAP_NET_ADMIN
  * and CAP_BPF.
  */
-#define FI_EP_VMA_STREAM (FI_PROV_SPECIFIC | 0x564d0001)
+#define FI_EP_VMA_STREAM (FI_VMA_SPECIFIC | 0x564d0001)
 
 /* Makes it the type. The value is none of enum fi_ep_type's, which C++ may not assign. */
 static inline void fi_vma_make_stream(struct fi_ep_attr *attr)
@@ -53,7 +56,7 @@ static inline void fi_vma_make_stream(struct fi_ep_attr *attr)
  * and fi_setopt at any time; what is marked (o) holds for connections that are opened later. Errors: -FI_EINVAL (length
  * of optval, a value). Read it, change what is to be another, set it.
  */
-#define FI_OPT_VMA_TCP (FI_PROV_SPECIFIC | 0x564d0012)
+#define FI_OPT_VMA_TCP (FI_VMA_SPECIFIC | 0x564d0012)
 
 enum fi_vma_congestion { FI_VMA_CUBIC = 0, FI_VMA_NEWRENO = 1 };
 
@@ -106,13 +109,13 @@ struct fi_vma_tcp {
  *
  * Both take the station's lock for their whole length, some 0.1 ms.
  */
-#define FI_OPT_VMA_LIFT (FI_PROV_SPECIFIC | 0x564d0013)
-#define FI_OPT_VMA_LAND (FI_PROV_SPECIFIC | 0x564d0014)
+#define FI_OPT_VMA_LIFT (FI_VMA_SPECIFIC | 0x564d0013)
+#define FI_OPT_VMA_LAND (FI_VMA_SPECIFIC | 0x564d0014)
 
 /*
  * FI_OPT_VMA_TCP_STATE (FI_EP_VMA_STREAM, fi_getopt only; -FI_ENOTCONN before there is a connection): how it is doing.
  */
-#define FI_OPT_VMA_TCP_STATE (FI_PROV_SPECIFIC | 0x564d0015)
+#define FI_OPT_VMA_TCP_STATE (FI_VMA_SPECIFIC | 0x564d0015)
 
 struct fi_vma_tcp_state {
     uint64_t bytes_sent; /* of data, retransmissions not counted */

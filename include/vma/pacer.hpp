@@ -30,7 +30,7 @@ public:
         rate_ = rate;
         typical_packet_ = typical_packet;
         wanted_burst_ = max_burst;
-        burst_ = max_burst ? max_burst : default_burst(rate, typical_packet ? typical_packet : kTypicalPacket);
+        burst_ = max_burst ? max_burst : default_burst(rate, packet_or(typical_packet));
         last_ = now;
         credit_ = fresh ? units(burst_) / 2 : std::min(credit_, units(burst_));
         held_ = false;
@@ -41,8 +41,12 @@ public:
     std::uint64_t rate() const noexcept { return rate_; }
     std::uint32_t burst() const noexcept { return burst_; } // what holds: the one asked for, or the one chosen
     std::uint16_t typical_packet() const noexcept { return typical_packet_; }
-    // Who can cut its bytes anywhere sends so many at a time. At least 1.
-    std::uint32_t piece() const noexcept { return std::max(burst_ / 2, 1U); }
+    // Who can cut its bytes anywhere sends so many at a time. At least 1; no less than a packet where the burst was
+    // chosen here, for what is cut shorter only comes in pieces.
+    std::uint32_t piece() const noexcept
+    {
+        return wanted_burst_ != 0 ? half() : std::max<std::uint32_t>(half(), packet_or(typical_packet_));
+    }
 
     // Whether so many bytes may go now. They go whole: of what is longer than a piece, as much is owed as there was no
     // credit for, and paid back before anything follows.
@@ -86,14 +90,21 @@ private:
         return static_cast<std::int64_t>(bytes) * kUnit;
     }
 
-    // Half of it must last for as long as a thread takes to wake up, or the rate is not reached: 1 ms, as long as Linux
-    // lets TCP fill a queue ahead. Never less than two packets.
-    static std::uint32_t default_burst(std::uint64_t rate, std::uint32_t packet) noexcept
+    static constexpr std::uint32_t packet_or(std::uint16_t typical) noexcept
     {
-        return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rate / 500, std::uint64_t{packet} * 2, UINT32_MAX));
+        return typical != 0 ? typical : kTypicalPacket;
     }
 
-    std::int64_t needed(std::uint64_t bytes) const noexcept { return units(std::min<std::uint64_t>(bytes, piece())); }
+    // Half of it must last for as long as a thread takes to wake up, or the rate is not reached: 1 ms, as long as Linux
+    // lets TCP fill a queue ahead. Not less than two packets, unless these were seconds of a slow rate: then 50 ms.
+    static std::uint32_t default_burst(std::uint64_t rate, std::uint32_t packet) noexcept
+    {
+        const std::uint64_t least = std::min(std::uint64_t{packet} * 2, std::max<std::uint64_t>(rate / 20, 2));
+        return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rate / 500, least, UINT32_MAX));
+    }
+
+    std::uint32_t half() const noexcept { return std::max(burst_ / 2, 1U); }
+    std::int64_t needed(std::uint64_t bytes) const noexcept { return units(std::min<std::uint64_t>(bytes, half())); }
 
     void earn(std::uint64_t now) noexcept
     {

@@ -2,40 +2,18 @@
 // Internet addresses of both families, and descriptors.
 #pragma once
 
+#include "util/tool/fd.hpp"
 #include "util/vma_lat/measure/text.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 namespace vma::lat {
 
-class Fd
-{
-public:
-    Fd() = default;
-    explicit Fd(int fd) : fd_(fd) {}
-    Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    Fd &operator=(Fd &&other) noexcept
-    {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~Fd()
-    {
-        if (fd_ >= 0)
-            close(fd_);
-    }
-    int get() const { return fd_; }
-    explicit operator bool() const { return fd_ >= 0; }
-
-private:
-    int fd_ = -1;
-};
+using tool::Fd;
 
 struct Address {
     sockaddr_storage storage{};

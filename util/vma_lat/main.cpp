@@ -4,6 +4,7 @@
 #include "util/vma_lat/roles/mesh.hpp"
 #include "util/vma_lat/roles/session.hpp"
 #include "util/vma_lat/roles/sweep.hpp"
+#include "util/vma_lat/udp_lat.hpp"
 
 #include "config.h"
 
@@ -42,6 +43,8 @@ Failure pin(int cpu)
 int main(int argc, char **argv)
 {
     using namespace vma::lat;
+    if (is_udp_lat(argv[0]))
+        return be_udp_lat(argc, argv);
     Options options;
     if (auto failure = parse(argc, argv, options))
         return complain(*failure);

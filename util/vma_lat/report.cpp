@@ -40,6 +40,16 @@ void print_counts(const Counts &counts)
     std::printf("\n");
 }
 
+// By which way they went, a line for each of several.
+void print_ways(const Side &side, const char *indent)
+{
+    for (const Way &way : side.ways) {
+        const std::string whose =
+            side.ways.size() == 1 ? "" : format(" of %u socket%s", way.sockets, way.sockets == 1 ? "" : "s");
+        std::printf("%sway%s: %s\n", indent, whose.c_str(), text_of(way).c_str());
+    }
+}
+
 void print_latency(const Options &options, const Samples &samples)
 {
     const Summary summary = samples.summary();
@@ -108,6 +118,7 @@ void print_client(const Options &options, const Outcome &outcome)
     if (outcome.behind != 0)
         std::printf(", %llu behind the rate wanted", static_cast<Big>(outcome.behind));
     print_counts(client);
+    print_ways(outcome.side, "  ");
     for (std::size_t i = 0; i < outcome.servers.size(); ++i) {
         const Counts &server = outcome.servers[i];
         std::printf("  server %s received %llu", options.hosts[i].c_str(), static_cast<Big>(server.received));
@@ -115,6 +126,7 @@ void print_client(const Options &options, const Outcome &outcome)
             std::printf(" (%.0f a second)", received_rate(server));
         std::printf(", lost %llu", static_cast<Big>(client.sent - std::min(client.sent, server.received)));
         print_counts(server);
+        print_ways(outcome.server_sides[i], "    ");
     }
     if (outcome.plan.test != Test::kThroughput)
         print_latency(options, outcome.samples);
@@ -144,13 +156,15 @@ void print_comparison(const Options &options, const std::vector<Outcome> &outcom
     }
 }
 
-void print_server(const Plan &plan, const std::string &client, const Counts &counts)
+void print_server(const Plan &plan, const std::string &client, const Report &server)
 {
+    const Counts &counts = server.counts;
     std::printf("%s, for %s\n  received %llu", title(plan).c_str(), client.c_str(), static_cast<Big>(counts.received));
     if (counts.timed != 0)
         std::printf(" (%.0f a second)", received_rate(counts));
     std::printf(", sent %llu", static_cast<Big>(counts.sent));
     print_counts(counts);
+    print_ways(server.side, "  ");
     std::fflush(stdout);
 }
 

@@ -10,7 +10,7 @@ namespace vma::lat {
 void print_clock(double cost_ns);
 void print_client(const Options &options, const Outcome &outcome);
 void print_comparison(const Options &options, const std::vector<Outcome> &outcomes);
-void print_server(const Plan &plan, const std::string &client, const Counts &counts);
+void print_server(const Plan &plan, const std::string &client, const Report &server);
 
 // Columns: test, transport, size, channel, sequence, sent_ns (since the test's start), rtt_ns. The first line names
 // them.

@@ -11,13 +11,27 @@ namespace {
 
 using Big = unsigned long long;
 
-std::string counts_json(const Counts &counts)
+std::string ways_json(const Side &side)
+{
+    std::string text;
+    for (const Way &way : side.ways) {
+        text += format("%s{\"sockets\": %u, \"way\": \"%s\", \"device\": %s, \"peer_user\": %s, \"introduced\": %s, ",
+                       text.empty() ? "" : ", ", way.sockets, name_of(way.carrier), quoted(way.device).c_str(),
+                       way.other_user ? std::to_string(way.user).c_str() : "null", way.introduced ? "true" : "false");
+        text += format("\"reason\": %s, \"bytes\": %llu, \"kernel_bytes\": %llu}", quoted(way.reason).c_str(),
+                       static_cast<Big>(way.bytes), static_cast<Big>(way.kernel_bytes));
+    }
+    return "[" + text + "]";
+}
+
+std::string side_json(const Counts &counts, const Side &side)
 {
     return format("{\"sent\": %llu, \"received\": %llu, \"reordered\": %llu, \"duplicates\": %llu, \"damaged\": %llu, "
-                  "\"foreign\": %llu, \"per_second\": %.1f}",
+                  "\"foreign\": %llu, \"per_second\": %.1f, \"library\": %s, \"ways\": %s}",
                   static_cast<Big>(counts.sent), static_cast<Big>(counts.received), static_cast<Big>(counts.reordered),
                   static_cast<Big>(counts.duplicates), static_cast<Big>(counts.damaged),
-                  static_cast<Big>(counts.foreign), sent_rate(counts));
+                  static_cast<Big>(counts.foreign), sent_rate(counts), side.library ? "true" : "false",
+                  ways_json(side).c_str());
 }
 
 std::string latency_json(const Samples &samples)
@@ -52,10 +66,10 @@ std::string outcome_json(const Outcome &outcome)
         outcome.interrupted ? "true" : "false", outcome.failure ? quoted(outcome.failure->text).c_str() : "null");
     text += format("   \"asked\": %llu, \"lost\": %llu, \"behind\": %llu,\n   \"client\": %s,\n   \"servers\": [",
                    static_cast<Big>(outcome.asked), static_cast<Big>(outcome.lost), static_cast<Big>(outcome.behind),
-                   counts_json(outcome.client).c_str());
+                   side_json(outcome.client, outcome.side).c_str());
     const char *comma = "";
-    for (const Counts &server : outcome.servers) {
-        text += comma + counts_json(server);
+    for (std::size_t i = 0; i < outcome.servers.size(); ++i) {
+        text += comma + side_json(outcome.servers[i], outcome.server_sides[i]);
         comma = ", ";
     }
     text += "]";

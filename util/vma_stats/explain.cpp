@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // --explain: the parameters of libvma.so, out of the one table that it reads them by.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "compat/src/config/header.hpp"
 #include "compat/src/config/table.hpp"
+#include "util/tool/arguments.hpp"
 #include "util/vma_stats/options.hpp"
 
 namespace vma_stats {
@@ -76,9 +76,8 @@ bool is_asked(const Row &row, const std::string &name)
 
 bool read_level(const std::string &word, int &level)
 {
-    char *end = nullptr;
-    const long number = strtol(word.c_str(), &end, 10);
-    if (*end == '\0' && end != word.c_str() && number >= 1 && number <= 7) {
+    long number = 0;
+    if (vma::tool::read_number(word.c_str(), 1, 7, number)) {
         level = static_cast<int>(number);
         return true;
     }

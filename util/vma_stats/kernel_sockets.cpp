@@ -16,17 +16,7 @@ namespace {
 
 using vma::stats::Facts;
 
-struct Known {
-    in6_addr local = {};
-    in6_addr peer = {};
-    std::uint16_t local_port = 0;
-    std::uint16_t peer_port = 0;
-    std::uint8_t state = 0;
-    bool v6 = false;
-    Queues queues;
-};
-
-std::unordered_map<std::uint64_t, Known> g_known;
+std::unordered_map<std::uint64_t, KernelSocket> g_known;
 
 std::uint64_t inode_of(pid_t pid, int fd)
 {
@@ -57,7 +47,7 @@ bool read_address(const char *hex, bool v6, in6_addr &out)
     return true;
 }
 
-void read_line(const char *line, bool v6)
+bool read_line(const char *line, bool v6, KernelSocket &out)
 {
     char local[40];
     char peer[40];
@@ -70,30 +60,32 @@ void read_line(const char *line, bool v6)
     if (sscanf(line, " %*[^:]: %39[0-9A-Fa-f]:%x %39[0-9A-Fa-f]:%x %x %lx:%lx %*x:%*x %*x %*u %*u %llu", local,
                &local_port, peer, &peer_port, &state, &send, &receive, &inode) != 8 ||
         inode == 0 || strlen(local) != (v6 ? 32 : 8) || strlen(peer) != strlen(local))
-        return;
-    Known known;
-    known.v6 = v6;
-    known.local_port = static_cast<std::uint16_t>(local_port);
-    known.peer_port = static_cast<std::uint16_t>(peer_port);
-    known.state = static_cast<std::uint8_t>(state);
-    known.queues = {receive, send};
-    if (read_address(local, v6, known.local) && read_address(peer, v6, known.peer))
-        g_known[inode] = known;
+        return false;
+    out.inode = inode;
+    out.v6 = v6;
+    out.local_port = static_cast<std::uint16_t>(local_port);
+    out.peer_port = static_cast<std::uint16_t>(peer_port);
+    out.state = static_cast<std::uint8_t>(state);
+    out.queues = {receive, send};
+    return read_address(local, v6, out.local) && read_address(peer, v6, out.peer);
 }
 
-void read_table(pid_t pid, const char *name, bool v6)
+void read_table(pid_t pid, const char *name, std::uint8_t protocol, bool v6, std::vector<KernelSocket> &out)
 {
     const std::string path = "/proc/" + std::to_string(pid) + "/net/" + name;
     FILE *const file = ::fopen(path.c_str(), "re");
     if (file == nullptr)
         return;
     char line[512];
+    KernelSocket found;
+    found.protocol = protocol;
     while (::fgets(line, sizeof line, file) != nullptr)
-        read_line(line, v6);
+        if (read_line(line, v6, found))
+            out.push_back(found);
     ::fclose(file);
 }
 
-void complete(Facts &f, const Known &known)
+void complete(Facts &f, const KernelSocket &known)
 {
     f.tcp_state = f.protocol == IPPROTO_TCP ? known.state : 0;
     f.family = known.v6 ? 6 : 4;
@@ -109,6 +101,16 @@ void complete(Facts &f, const Known &known)
 
 } // namespace
 
+std::vector<KernelSocket> sockets_in_namespace_of(pid_t pid)
+{
+    std::vector<KernelSocket> all;
+    read_table(pid, "tcp", IPPROTO_TCP, false, all);
+    read_table(pid, "udp", IPPROTO_UDP, false, all);
+    read_table(pid, "tcp6", IPPROTO_TCP, true, all);
+    read_table(pid, "udp6", IPPROTO_UDP, true, all);
+    return all;
+}
+
 void ask_kernel(Snapshot &s)
 {
     const auto pid = static_cast<pid_t>(s.header.pid);
@@ -123,10 +125,8 @@ void ask_kernel(Snapshot &s)
     g_known.clear();
     if (!any)
         return;
-    for (const char *const name : {"tcp", "udp"})
-        read_table(pid, name, false);
-    for (const char *const name : {"tcp6", "udp6"})
-        read_table(pid, name, true);
+    for (const KernelSocket &known : sockets_in_namespace_of(pid))
+        g_known[known.inode] = known;
     for (vma::stats::Slot &slot : s.slots)
         if (const auto known = g_known.find(slot.facts.inode); slot.facts.fd >= 0 && known != g_known.end())
             complete(slot.facts, known->second);

@@ -71,6 +71,8 @@ std::string way_of(const Facts &f)
         return std::string(name_of(f.way)) +
                (f.device[0] != '\0' && std::string(f.device) != name_of(f.way) ? std::string(" ") + f.device
                                                                                : std::string()) +
+               ((f.flags & kOtherUser) != 0 ? ", user " + std::to_string(f.peer_user) : std::string()) +
+               ((f.flags & kByVmad) != 0 ? std::string(", introduced by vmad") : std::string()) +
                (f.pacing_rate != 0 ? ", at most " + brief(f.pacing_rate) + " B/s" : std::string());
     return std::string("kernel") + (f.reason[0] != '\0' ? std::string(": ") + f.reason : std::string());
 }

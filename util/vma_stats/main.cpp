@@ -11,6 +11,7 @@
 
 #include "util/vma_stats/kernel_sockets.hpp"
 #include "util/vma_stats/live.hpp"
+#include "util/vma_stats/metrics/run.hpp"
 #include "util/vma_stats/options.hpp"
 #include "util/vma_stats/processes.hpp"
 #include "util/vma_stats/views.hpp"
@@ -171,6 +172,8 @@ int run(const Options &o)
     }
     if (o.cleans)
         clean(o.folder, o.pid, o.name); // the one that was named is shown if it is dead, too
+    if (o.prometheus || !o.listen.empty())
+        return run_metrics(o);
     if (o.view == kViewNet && !o.json && !o.live)
         return show_net(o);
     const std::optional<Found> target = find_target(o);
@@ -196,13 +199,5 @@ int run(const Options &o)
 int main(int argc, char **argv)
 {
     Options options;
-    switch (parse(argc, argv, options)) {
-    case Parsed::kDone:
-        return 0;
-    case Parsed::kWrong:
-        return 1;
-    case Parsed::kRun:
-        break;
-    }
-    return run(options);
+    return vma::tool::run_if_asked(parse(argc, argv, options), [&options] { return run(options); });
 }

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "util/vma_stats/options.hpp"
 
-#include <errno.h>
 #include <getopt.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
 
 #include "config.h"
+#include "util/tool/arguments.hpp"
+#include "util/vma_stats/metrics/listen_address.hpp"
 
 namespace vma_stats {
 
 namespace {
 
+using vma::tool::read_folder;
+using vma::tool::read_number;
+
 constexpr int kMostFd = 1 << 20;
 
-enum Long { kJson = 256, kLive, kExplain };
+enum Long { kJson = 256, kLive, kExplain, kPrometheus, kListen, kPerSocket };
 
 constexpr option kLong[] = {
     {"pid", required_argument, nullptr, 'p'},
@@ -38,16 +41,11 @@ constexpr option kLong[] = {
     {"json", no_argument, nullptr, kJson},
     {"live", no_argument, nullptr, kLive},
     {"explain", optional_argument, nullptr, kExplain},
+    {"prometheus", optional_argument, nullptr, kPrometheus},
+    {"listen", required_argument, nullptr, kListen},
+    {"per_socket", no_argument, nullptr, kPerSocket},
     {nullptr, 0, nullptr, 0},
 };
-
-bool read_number(const char *text, long least, long most, long &out)
-{
-    char *end = nullptr;
-    errno = 0;
-    out = strtol(text, &end, 10);
-    return end != text && *end == '\0' && errno == 0 && out >= least && out <= most;
-}
 
 bool wrong(const char *value, const char *what, const char *expected)
 {
@@ -86,9 +84,7 @@ bool take_sockets(const char *value, Options &o)
 
 bool take_folder(const char *value, Options &o)
 {
-    o.folder = value;
-    while (o.folder.size() > 1 && o.folder.back() == '/')
-        o.folder.pop_back();
+    o.folder = read_folder(value);
     return !o.folder.empty() || wrong(value, "directory", "a path");
 }
 
@@ -109,6 +105,42 @@ bool take_dump(const char *value, int argc, char **argv, Options &o)
     return read_level(level, o.dump_level) || wrong(level, "log level", "a level of VMA_TRACELEVEL, or 1 to 7");
 }
 
+bool take_listen(const char *value, Options &o)
+{
+    ListenAddress address;
+    o.listen = value;
+    return read_listen_address(o.listen, address) ||
+           wrong(value, "address", "PORT, ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
+}
+
+// Those that have no letter.
+bool take_long_option(int which, int argc, char **argv, Options &o)
+{
+    const char *const value = optarg;
+    switch (which) {
+    case kJson:
+        o.json = true;
+        return true;
+    case kExplain: {
+        const char *const name = value != nullptr ? value : next_word(argc, argv);
+        o.explain = true;
+        o.explained = name != nullptr ? name : "";
+        return true;
+    }
+    case kPrometheus:
+        o.prometheus = true;
+        o.prometheus_file = value != nullptr ? value : "";
+        return value == nullptr || *value != '\0' || wrong(value, "file", "a path");
+    case kListen:
+        return take_listen(value, o);
+    case kPerSocket:
+        o.per_socket = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool take_option(int letter, int argc, char **argv, Options &o)
 {
     const char *const value = optarg;
@@ -126,6 +158,7 @@ bool take_option(int letter, int argc, char **argv, Options &o)
         o.cleans = false;
         return true;
     case 'i':
+        o.repeats = true;
         return take(value, "interval", "seconds, 1 or more", 1, 86400, o.interval);
     case 'c':
         return take(value, "cycles", "a number, 0 for no end", 0, INT_MAX, o.cycles);
@@ -148,28 +181,48 @@ bool take_option(int letter, int argc, char **argv, Options &o)
         return take_dump(value, argc, argv, o);
     case 's':
         return take_sockets(value, o);
-    case kJson:
-        o.json = true;
-        return true;
     case kLive:
     case 't':
         o.live = true;
         return true;
-    case kExplain: {
-        const char *const name = value != nullptr ? value : next_word(argc, argv);
-        o.explain = true;
-        o.explained = name != nullptr ? name : "";
-        return true;
-    }
     default:
+        return take_long_option(letter, argc, argv, o);
+    }
+}
+
+// The form of 2008: the process, and 1 for what there is to know of each socket besides its counters.
+bool take_words(int argc, char **argv, Options &o)
+{
+    long pid = 0;
+    long level = 0;
+    const int words = argc - optind;
+    if (words == 0)
+        return true;
+    if (o.pid != 0 || !read_number(argv[optind], 1, INT_MAX, pid)) {
+        fprintf(stderr, "vmastat: '%s' is not an option\n", argv[optind]);
         return false;
     }
+    if (words > 1 && !read_number(argv[optind + 1], 0, 1, level))
+        return wrong(argv[optind + 1], "info level", "0 or 1");
+    if (words > 2) {
+        fprintf(stderr, "vmastat: '%s' is not an option\n", argv[optind + 2]);
+        return false;
+    }
+    o.pid = static_cast<pid_t>(pid);
+    if (level == 1)
+        o.view = 3;
+    return true;
+}
+
+bool is_help(int letter, char **argv)
+{
+    return letter == 'h' || (letter == '?' && strcmp(argv[optind - 1], "-?") == 0);
 }
 
 void print_version()
 {
     printf("vmastat: Linked with VMA version: %s-0\n", PACKAGE_VERSION);
-    printf("vmastat: Build Date: %s %s\n", __DATE__, __TIME__);
+    printf("vmastat: Build Date: %s\n", BUILT_ON);
 }
 
 } // namespace
@@ -203,8 +256,11 @@ void print_usage(FILE *out)
           "  -t, --live\t\t\tFull-screen view with rates; its keys stand at its foot\n"
           "      --json\t\t\tPrint everything as JSON, an object a cycle\n"
           "      --explain [<parameter>]\tPrint what the VMA_* parameters are\n"
+          "      --prometheus[=<file>]\tPrint metrics of all processes as Prometheus reads them, or replace <file>\n"
+          "      --listen=<address>\tServe them by HTTP: <port>, <address>:<port>, unix:<path>\n"
+          "      --per_socket\t\tAlso of each socket\n"
           "  -V, --version\t\t\tPrint version\n"
-          "  -h, --help\t\t\tPrint this help message\n",
+          "  -h, -?, --help\t\t\tPrint this help message\n",
           out);
 }
 
@@ -220,10 +276,10 @@ Parsed parse(int argc, char **argv, Options &out)
 {
     opterr = 1;
     for (;;) {
-        const int letter = ::getopt_long(argc, argv, "p:k:n:fFi:c:v:d:zl:D:S:s:Vht", kLong, nullptr);
+        const int letter = ::getopt_long(argc, argv, "p:k:n:fFi:c:v:d:zl:D:S:s:Vht?", kLong, nullptr);
         if (letter == -1)
             break;
-        if (letter == 'h') {
+        if (is_help(letter, argv)) {
             print_usage(stdout);
             return Parsed::kDone;
         }
@@ -236,9 +292,8 @@ Parsed parse(int argc, char **argv, Options &out)
             return Parsed::kWrong;
         }
     }
-    if (optind == argc)
+    if (take_words(argc, argv, out))
         return Parsed::kRun;
-    fprintf(stderr, "vmastat: '%s' is not an option\n", argv[optind]);
     print_usage(stderr);
     return Parsed::kWrong;
 }

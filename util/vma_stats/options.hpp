@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The command line: libvma's vma_stats, and --json, --live, --explain.
+// The command line: libvma's vma_stats, and --json, --live, --explain, --prometheus, --listen.
 #pragma once
 
 #include <limits.h>
@@ -10,7 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "util/tool/parsed.hpp"
+
 namespace vma_stats {
+
+using vma::tool::Parsed;
 
 inline constexpr int kUnset = INT_MIN;
 
@@ -34,9 +38,12 @@ struct Options {
     bool live = false;
     bool explain = false;
     std::string explained; // a parameter's name; empty: all
+    bool prometheus = false;
+    std::string prometheus_file; // empty: standard output
+    bool repeats = false;        // an interval was given
+    std::string listen;          // empty: don't
+    bool per_socket = false;
 };
-
-enum class Parsed { kRun, kDone, kWrong };
 
 // Says what is wrong on stderr; -h and -V print to stdout.
 Parsed parse(int argc, char **argv, Options &out);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "util/vma_stats/snapshot.hpp"
+#include "compat/src/stats/text.hpp"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -136,19 +136,10 @@ bool may_be_unfinished(const std::string &path)
 
 } // namespace
 
-bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
+namespace {
+
+bool read_all(const File &file, Snapshot &out, std::string &error)
 {
-    const File file(path, O_RDONLY);
-    struct stat status = {};
-    if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
-        error = strerror(errno);
-        return false;
-    }
-    if (!S_ISREG(status.st_mode)) {
-        error = "it is not a plain file";
-        return false;
-    }
-    out.seconds = now_seconds();
     if (!file.read(&out.header, sizeof out.header, 0)) {
         error = "it is too short";
         return false;
@@ -160,6 +151,41 @@ bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
     if (!out.slots.empty() && !file.read(out.slots.data(), out.slots.size() * sizeof(Slot), place_of(0))) {
         error = "it is too short";
         return false;
+    }
+    return true;
+}
+
+// Whether no counts moved while all was read.
+bool is_same_turn(const File &file, const Snapshot &out)
+{
+    std::uint32_t turn = 0;
+    return out.header.closed.turn % 2 == 0 &&
+           file.read(&turn, sizeof turn, offsetof(Header, closed) + offsetof(Closed, turn)) &&
+           turn == out.header.closed.turn;
+}
+
+} // namespace
+
+bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
+{
+    constexpr int kMostTries = 50; // a program may close sockets all the time
+    const File file(path, O_RDONLY);
+    struct stat status = {};
+    if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
+        error = strerror(errno);
+        return false;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        error = "it is not a plain file";
+        return false;
+    }
+    out.owner = status.st_uid;
+    out.whole = false;
+    for (int tries = 0; !out.whole && tries < kMostTries; ++tries) {
+        out.seconds = now_seconds();
+        if (!read_all(file, out, error))
+            return false;
+        out.whole = is_same_turn(file, out);
     }
     for (Slot &slot : out.slots) {
         bound(slot.facts);
@@ -180,20 +206,8 @@ bool read_when_written(const std::string &path, Snapshot &out, std::string &erro
 
 void add_reasons(Snapshot &s)
 {
-    constexpr std::uint8_t kListens = 10;
-    for (Slot &slot : s.slots) {
-        Facts &f = slot.facts;
-        if (f.way != Way::kKernel || f.reason[0] != '\0')
-            continue;
-        const unsigned long long calls = slot.now.rx.os_packets + slot.now.tx.os_packets;
-        if (f.tcp_state == kListens)
-            snprintf(f.reason, sizeof f.reason, "it listens");
-        else if (f.protocol == IPPROTO_UDP || (f.flags & kCandidate) != 0)
-            snprintf(f.reason, sizeof f.reason, "no accelerated peer was found");
-        else
-            snprintf(f.reason, sizeof f.reason, "%llu sends and receives, VMA_LIFT_AFTER is %u", calls,
-                     s.header.lift_after);
-    }
+    for (Slot &slot : s.slots)
+        explain_kernel(slot, s.header.lift_after);
 }
 
 std::string path_of(const std::string &folder, pid_t pid)

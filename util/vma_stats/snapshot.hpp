@@ -16,6 +16,8 @@ struct Snapshot {
     vma::stats::Header header;           // texts have an end, counts are in their bounds
     std::vector<vma::stats::Slot> slots; // by place; facts.fd < 0: free
     double seconds = 0;                  // CLOCK_MONOTONIC when it was taken
+    uid_t owner = 0;                     // of the file
+    bool whole = false;                  // nothing is in it twice or missing as sockets were closed while it was read
 };
 
 // False: `error` says what is wrong with it, as part of a sentence.

@@ -21,20 +21,20 @@ void print_mux(const ShownMux &mux, const char *per)
 {
     const MuxCounters &c = mux.counters;
     printf("%s\t%s\n", kRule, mux.name.c_str());
-    if (mux.polling != 0)
-        printf("Polling CPU:%u%%\n", mux.polling);
+    printf("Polling CPU%s:%u%%\n", per, mux.polling);
     if (mux.thread != 0)
         printf("- Thread Id: %5u\n", mux.thread);
     if ((c.ready | c.os_ready) != 0)
-        printf("Rx fds ready%s: %llu / %llu [os/offload]\n", per, static_cast<Number>(c.os_ready),
-               static_cast<Number>(c.ready));
+        printf("Rx fds ready: %llu / %llu [os/offload]%s\n", static_cast<Number>(c.os_ready),
+               static_cast<Number>(c.ready), per);
     if ((c.poll_hit | c.poll_miss) != 0)
-        printf("Polls%s [miss/hit]: %llu / %llu (%.2f%%)\n", per, static_cast<Number>(c.poll_miss),
+        printf("Polls [miss/hit]%s: %llu / %llu (%.2f%%)\n", per, static_cast<Number>(c.poll_miss),
                static_cast<Number>(c.poll_hit), percent(c.poll_hit, c.poll_miss));
     if (c.timeouts != 0)
         printf("Timeouts%s: %llu\n", per, static_cast<Number>(c.timeouts));
     if (c.errors != 0)
         printf("Errors%s: %llu\n", per, static_cast<Number>(c.errors));
+    fputs(kRule, stdout);
 }
 
 // A number and its old value, as deltas want both.
@@ -148,19 +148,13 @@ void print_full(const Shown &shown)
     const Difference difference = {seconds, shown.before != nullptr ? "/s" : ""};
     if (::isatty(STDOUT_FILENO) == 1)
         fputs("\033[H\033[2J", stdout);
-    bool any = false;
     for (const SocketView &view : sockets_of(shown)) {
         Text text;
         describe(view, text);
         printf("%s%s", kRule, text.c_str());
-        any = true;
     }
-    for (const ShownMux &mux : muxes_of(shown)) {
+    for (const ShownMux &mux : muxes_of(shown))
         print_mux(mux, difference.per);
-        any = true;
-    }
-    if (any)
-        fputs(kRule, stdout);
     print_queues(now, then, difference);
     for (std::size_t i = 0; i < kMostRings; ++i)
         if (now.rings[i].kind != RingKind::kNone)

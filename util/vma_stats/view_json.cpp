@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 
+#include "util/vma_stats/json.hpp"
 #include "util/vma_stats/kernel_sockets.hpp"
 #include "util/vma_stats/views.hpp"
 
@@ -11,63 +12,6 @@ namespace vma_stats {
 namespace {
 
 using namespace vma::stats;
-
-// Writes members of objects and arrays, with the commas between.
-class Json
-{
-public:
-    void begin(const char *name, char bracket)
-    {
-        start(name);
-        fputc(bracket, stdout);
-        first_ = true;
-    }
-    void end(char bracket)
-    {
-        fputc(bracket, stdout);
-        first_ = false;
-    }
-    void number(const char *name, std::uint64_t value)
-    {
-        start(name);
-        printf("%llu", static_cast<unsigned long long>(value));
-    }
-    void truth(const char *name, bool value)
-    {
-        start(name);
-        fputs(value ? "true" : "false", stdout);
-    }
-    void text(const char *name, const std::string &value)
-    {
-        start(name);
-        quote(value);
-    }
-
-private:
-    void start(const char *name)
-    {
-        if (!first_)
-            fputc(',', stdout);
-        first_ = false;
-        if (name != nullptr)
-            printf("\"%s\":", name);
-    }
-    static void quote(const std::string &value)
-    {
-        fputc('"', stdout);
-        for (const char c : value) {
-            const auto byte = static_cast<unsigned char>(c);
-            if (c == '"' || c == '\\')
-                printf("\\%c", c);
-            else if (byte < ' ' || byte >= 0x7f) // the file's bytes may be no UTF-8
-                printf("\\u%04x", byte);
-            else
-                fputc(c, stdout);
-        }
-        fputc('"', stdout);
-    }
-    bool first_ = true;
-};
 
 void print_end(Json &json, const char *name, bool known, const std::uint8_t (&address)[16], std::uint16_t port)
 {
@@ -99,6 +43,9 @@ void print_facts(Json &json, const Facts &f)
     json.number("since_boot_ns", f.since_ns);
     print_end(json, "local", (f.flags & kHasLocal) != 0, f.local, f.local_port);
     print_end(json, "peer", (f.flags & kHasPeer) != 0, f.peer, f.peer_port);
+    if ((f.flags & kOtherUser) != 0)
+        json.number("peer_user", f.peer_user);
+    json.truth("introduced", is_offloaded(f) && (f.flags & kByVmad) != 0);
     if (f.protocol != IPPROTO_UDP)
         return;
     json.truth("multicast_loop", (f.flags & kMulticastLoop) != 0);

@@ -96,7 +96,7 @@ void print_lines(const Shown &shown, unsigned cycle)
     const std::vector<ShownMux> muxes = muxes_of(shown);
     for (const ShownMux &mux : muxes)
         print_mux(mux);
-    printf("-------------------------------------------------------------------------------\n");
+    fputs(kCycleRule, stdout);
     g_lines += static_cast<unsigned>(2 * sockets.size() + muxes.size()) + 1;
 }
 

@@ -53,6 +53,7 @@ void print_groups(const Shown &shown)
         const std::string name = std::string("[") + print_address(*row.address, text) + "]";
         printf("%-21s %s\n", name.c_str(), row.descriptors.c_str());
     }
+    fputs(kCycleRule, stdout);
 }
 
 void print_net_title()

@@ -18,6 +18,10 @@ struct Shown {
     const Options *options;
 };
 
+// Below a report of views 1, 2 and 4.
+inline constexpr const char *kCycleRule =
+    "-------------------------------------------------------------------------------\n";
+
 struct ShownMux {
     std::string name; // "select", "poll", "epoll[17]"
     vma::stats::MuxCounters counters;

@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "log.hpp"
+#include "vma/passed.hpp"
 
 namespace vma::guard {
 
@@ -39,31 +41,24 @@ struct Received {
     int fds[2] = {-1, -1};
 };
 
-void take_descriptors(msghdr &header, int *fds)
-{
-    for (cmsghdr *c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-            std::memcpy(fds, CMSG_DATA(c), std::min(c->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
-    }
-}
-
 // Bytes of the message, as long as it was sent; 0: there will be none any more; negative errno. Descriptors that come
 // with it belong to the caller; more than two, and any where none are wanted, the kernel has closed.
 ssize_t receive(int socket, bool descriptors, Received &received)
 {
-    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+    PassedRoom<2> room;
     iovec part{&received.message, sizeof received.message};
     msghdr header{};
     header.msg_iov = &part;
     header.msg_iovlen = 1;
-    if (descriptors) {
-        header.msg_control = control;
-        header.msg_controllen = sizeof control;
-    }
+    if (descriptors)
+        expect_passed(header, room);
     const ssize_t n = recvmsg(socket, &header, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return -errno;
-    take_descriptors(header, received.fds);
+    each_passed(header, [&received, given = std::size_t{0}](int fd) mutable { // no more than there was room for
+        if (given < std::size(received.fds))
+            received.fds[given++] = fd;
+    });
     return n;
 }
 

@@ -23,7 +23,7 @@ namespace vma::guard {
 namespace {
 
 constexpr std::size_t kMostClients = 1024;
-constexpr rlim_t kDescriptors = 8192;              // four a client at most
+constexpr rlim_t kDescriptors = 16384;             // four a client at most, and the broker's
 constexpr Nanos kPause = 100 * inet::kMillisecond; // of the listener, when there is no descriptor left
 
 void raise_limit()
@@ -41,6 +41,7 @@ core::UniqueFd open_signals()
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGTERM);
     sigaddset(&wanted, SIGINT);
+    sigaddset(&wanted, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &wanted, nullptr) != 0)
         return {};
     return core::UniqueFd(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -62,6 +63,10 @@ std::string Daemon::open(const char *path)
         return error;
     if (agent_.fd() >= 0 && !watch(agent_.fd(), &agent_))
         return std::string("epoll: ") + std::strerror(errno);
+    if (std::string error = broker_.open(); !error.empty())
+        say(Level::kWarning, "there is no broker: %s", error.c_str()); // all else goes on
+    if (broker_.fd() >= 0 && !watch(broker_.fd(), &broker_))
+        return std::string("epoll: ") + std::strerror(errno);
     return "";
 }
 
@@ -79,9 +84,21 @@ void Daemon::run()
     }
 }
 
+// SIGHUP is for the broker's rules.
+bool Daemon::is_to_end()
+{
+    signalfd_siginfo told{};
+    while (read(signals_.get(), &told, sizeof told) == ssize_t{sizeof told}) {
+        if (told.ssi_signo != SIGHUP)
+            return true;
+        broker_.read_rules();
+    }
+    return false;
+}
+
 int Daemon::timeout(Nanos now) const
 {
-    Nanos first = std::min(paused_until_, agent_.due());
+    Nanos first = std::min({paused_until_, agent_.due(), broker_.due()});
     for (const Client &client : clients_)
         first = std::min(first, client.due());
     if (first == inet::kNever)
@@ -98,14 +115,21 @@ bool Daemon::turn()
     const Nanos now = core::monotonic_ns();
     for (int i = 0; i < count; ++i) {
         void *const what = events[i].data.ptr;
-        if (what == &signals_)
-            return false;
+        if (what == &signals_) {
+            if (is_to_end())
+                return false;
+            continue;
+        }
         if (what == &listener_) {
-            accept_all(now);
+            accept_waiting(now);
             continue;
         }
         if (what == &agent_) {
             agent_.on_readable(now);
+            continue;
+        }
+        if (what == &broker_) {
+            broker_.on_readable(now);
             continue;
         }
         const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client &c) { return &c == what; });
@@ -122,6 +146,7 @@ bool Daemon::turn()
 void Daemon::on_time(Nanos now)
 {
     agent_.on_time(now);
+    broker_.on_time(now);
     if (paused_until_ <= now)
         paused_until_ = watch(listener_.fd(), &listener_) ? inet::kNever : now + kPause;
     for (auto client = clients_.begin(); client != clients_.end();) {
@@ -148,28 +173,18 @@ void Daemon::on_client(Clients::iterator client, Client::Outcome outcome, int wa
 
 // ---- who comes -----------------------------------------------------------------------------------------------------
 
-void Daemon::accept_all(Nanos now)
+void Daemon::accept_waiting(Nanos now)
 {
-    for (;;) {
-        core::UniqueFd socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (socket) {
-            admit(std::move(socket));
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            pause(now);
-        if (errno != ECONNABORTED && errno != EINTR)
-            return;
-    }
+    const int shortage = accept_all(listener_, [this](core::UniqueFd socket) { admit(std::move(socket)); });
+    if (shortage != 0)
+        pause(now, shortage);
 }
 
-void Daemon::pause(Nanos now)
+void Daemon::pause(Nanos now, int error)
 {
-    const int error = errno;
     say(Level::kError, "can't accept: %s", std::strerror(error));
     epoll_ctl(set_.get(), EPOLL_CTL_DEL, listener_.fd(), nullptr);
     paused_until_ = now + kPause;
-    errno = error;
 }
 
 // Those of this user, and root's.

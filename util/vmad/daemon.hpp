@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agent.hpp"
+#include "broker/broker.hpp"
 #include "client.hpp"
 #include "listener.hpp"
 
@@ -14,26 +15,29 @@ namespace vma::guard {
 class Daemon
 {
 public:
-    explicit Daemon(const AgentOptions &agent) : agent_(agent) {}
+    Daemon(const AgentOptions &agent, const BrokerOptions &broker) : agent_(agent), broker_(broker) {}
 
     // An empty text, or what went wrong. From here on SIGTERM and SIGINT wait for run(). `path`: the guardian's socket.
     std::string open(const char *path);
+    bool has_broker() const { return broker_.fd() >= 0; }
     void run(); // until SIGTERM or SIGINT
 
 private:
     using Clients = std::list<Client>;
 
     bool watch(int fd, void *what);
+    bool is_to_end();
     int timeout(Nanos now) const;
     bool turn(); // false: it is to end
-    void accept_all(Nanos now);
+    void accept_waiting(Nanos now);
     void admit(core::UniqueFd socket);
     void on_client(Clients::iterator client, Client::Outcome outcome, int watched_before);
     void on_time(Nanos now);
-    void pause(Nanos now);
+    void pause(Nanos now, int error);
 
     Listener listener_;
     Agent agent_;
+    Broker broker_;
     core::UniqueFd signals_;
     core::UniqueFd set_; // epoll
     Totals totals_;

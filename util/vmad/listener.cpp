@@ -37,7 +37,7 @@ Listener::~Listener()
         unlink(path_.c_str());
 }
 
-std::string Listener::open(const char *path)
+std::string Listener::open(const char *path, mode_t mode)
 {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -52,13 +52,28 @@ std::string Listener::open(const char *path)
     socket_ = core::UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket_)
         return failure("socket");
-    const mode_t before = umask(0177); // for this user and root
+    const mode_t before = umask(0777 & ~mode);
     const int bound = bind(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address);
     umask(before);
     if (bound != 0)
         return failure(path);
     path_ = path;
     return listen(socket_.get(), kBacklog) == 0 ? "" : failure(path);
+}
+
+int Listener::accept(core::UniqueFd &connection) const
+{
+    do {
+        connection = core::UniqueFd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (connection)
+            return 0;
+    } while (errno == ECONNABORTED || errno == EINTR);
+    return errno;
+}
+
+bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 std::string Listener::take_place(const std::string &path)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // vmad: when a process dies, the peers of its TCP connections over Ethernet ports hear a reset. Two ways to tell it of
-// them: the guardian's socket of this project's libraries, and VMA's agent protocol. See man/vmad.8.
+// them: the guardian's socket of this project's libraries, and VMA's agent protocol. And processes at the two ends of a
+// connection within this host are introduced to each other. See man/vmad.8.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ void leave_console()
 // `started`: hears when it runs; -1: nobody waits.
 int serve(const Options &options, int started)
 {
-    Daemon daemon(options.agent);
+    Daemon daemon(options.agent, options.broker);
     if (const std::string error = daemon.open(options.guardian.c_str()); !error.empty()) {
         say(Level::kFatal, "%s", error.c_str());
         return kFailed;
@@ -49,6 +50,8 @@ int serve(const Options &options, int started)
     if (!options.agent.socket.empty())
         say(Level::kInformation, "vmad listens at %s, files are in %s", options.agent.socket.c_str(),
             options.agent.folder.c_str());
+    if (daemon.has_broker())
+        say(Level::kInformation, "vmad introduces at %s", options.broker.socket.c_str());
     std::fflush(stdout);
     daemon.run();
     return kFine;
@@ -83,14 +86,9 @@ int serve_in_background(const Options &options)
 int main(int argc, char **argv)
 {
     Options options;
-    switch (parse_options(argc, argv, options)) {
-    case Parsed::kDone:
-        return kFine;
-    case Parsed::kWrong:
-        return kUsage;
-    case Parsed::kRun:
-        break;
-    }
-    set_level(options.verbose);
-    return options.console ? serve(options, -1) : serve_in_background(options);
+    const auto run = [&options] {
+        set_level(options.verbose);
+        return options.console ? serve(options, -1) : serve_in_background(options);
+    };
+    return vma::tool::run_if_asked(parse_options(argc, argv, options), run, kUsage);
 }

@@ -15,7 +15,8 @@ namespace vma::guard {
 
 namespace {
 
-constexpr char kHelp[] = R"(vmad: resets the TCP connections that a process leaves behind on an Ethernet port
+constexpr char kHelp[] =
+    R"(vmad: resets the TCP connections that a process leaves behind on an Ethernet port, and introduces the ends of others
 
 usage: vmad [OPTIONS]
 
@@ -23,6 +24,12 @@ usage: vmad [OPTIONS]
   -n, --notify-dir DIR    where processes of the agent protocol have their files (/tmp/vma)
   -r, --retry-interval MS until a peer is asked again, 1 to 60000 (1000)
       --force-rst         resets peers itself; else this host's kernel does, by what they answer
+      --broker PATH       where processes at both ends of a connection within this host are introduced to each other
+                          (/run/vma/broker); empty: nowhere
+      --config FILE       which of them may be (/etc/vmad.conf); else those of one user
+      --cgroup PATH       the tree of control groups whose connections are known (where version 2 is mounted)
+      --broker-connections NUMBER  that are known, at most, 1024 to 4194304 (65536; 160 bytes each)
+      --broker-patience MS  until who asked first is told that the other hasn't, 1 to 60000 (2000)
   -v, --verbose LEVEL     0: nothing, 1: what ends it, 2: errors, 3: warnings, 4: ends of processes, 5: connections,
                           6: messages (4)
   -p, --pid NUMBER        of processes of the agent protocol, at most (1024)
@@ -36,7 +43,19 @@ usage: vmad [OPTIONS]
 SIGTERM and SIGINT end it.
 )";
 
-enum : int { kConsole = 256, kForceReset, kAgentSocket, kLockFile, kSocket, kVersion };
+enum : int {
+    kConsole = 256,
+    kForceReset,
+    kAgentSocket,
+    kLockFile,
+    kSocket,
+    kVersion,
+    kBroker,
+    kConfig,
+    kCgroup,
+    kConnections,
+    kPatience
+};
 
 constexpr option kOptions[] = {
     {"console", no_argument, nullptr, kConsole},
@@ -49,6 +68,11 @@ constexpr option kOptions[] = {
     {"agent-socket", required_argument, nullptr, kAgentSocket},
     {"lock-file", required_argument, nullptr, kLockFile},
     {"socket", required_argument, nullptr, kSocket},
+    {"broker", required_argument, nullptr, kBroker},
+    {"config", required_argument, nullptr, kConfig},
+    {"cgroup", required_argument, nullptr, kCgroup},
+    {"broker-connections", required_argument, nullptr, kConnections},
+    {"broker-patience", required_argument, nullptr, kPatience},
     {"version", no_argument, nullptr, kVersion},
     {"help", no_argument, nullptr, 'h'},
     {nullptr, 0, nullptr, 0},
@@ -73,6 +97,13 @@ bool take_number_option(int found, Options &options)
         return take_number("--fid", optarg, 1, INT_MAX, options.agent.most_open);
     case 'v':
         return take_number("--verbose", optarg, 0, kMostVerbose, options.verbose);
+    case kConnections:
+        return take_number("--broker-connections", optarg, 1024, 1 << 22, options.broker.connections);
+    case kPatience:
+        if (!take_number("--broker-patience", optarg, 1, kLongestInterval, value))
+            return false;
+        options.broker.waiting.patience = value * inet::kMillisecond;
+        return true;
     default:
         if (!take_number("--retry-interval", optarg, 1, kLongestInterval, value))
             return false;
@@ -99,6 +130,15 @@ Parsed take_option(int found, Options &options)
         return Parsed::kRun;
     case kSocket:
         options.guardian = optarg;
+        return Parsed::kRun;
+    case kBroker:
+        options.broker.socket = optarg;
+        return Parsed::kRun;
+    case kConfig:
+        options.broker.rules = optarg;
+        return Parsed::kRun;
+    case kCgroup:
+        options.broker.cgroup = optarg;
         return Parsed::kRun;
     case 'n':
         options.agent.folder = optarg;

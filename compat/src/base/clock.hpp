@@ -13,6 +13,10 @@ namespace vma::mux {
 
 inline constexpr std::int64_t kNanosPerSecond = 1000000000;
 inline constexpr std::int64_t kNanosPerMilli = 1000000;
+inline constexpr std::int64_t kNanosPerMicro = 1000;
+// What a loop of VMA_RX_POLL and VMA_RX_POLL_INIT stands for: a look takes about so long here and in VMA. A time ends
+// where looks are dear as well: behind sched_yield(), or at the kernel.
+inline constexpr std::int64_t kNanosPerLoop = 50;
 inline constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
 inline std::int64_t now_ns()

@@ -33,6 +33,8 @@ constexpr std::int64_t kShareLost = 8;
 
 bool others_have_run(Rest &rest)
 {
+    if (turns_are_refused()) [[unlikely]] // so may be the question
+        return true;
     const long before = rest.switches;
     rest.switches = involuntary_switches();
     return rest.switches != before;
@@ -66,7 +68,7 @@ void note_turn(Rest &rest, std::int64_t before, std::int64_t after)
 
 bool yield_finds_oversubscription(std::int64_t now)
 {
-    if (sock::g_process.oversubscription.until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
+    if (turns_are_refused()) [[unlikely]]
         return true;
     libc::Turns &turns = libc::t_libc.turns;
     if (turns.count == 0)

@@ -40,6 +40,7 @@ namespace vma::sock {
 // What is known of the process's io_uring(7) rings.
 struct Uring {
     std::atomic<bool> in_use{false};
+    std::atomic<std::uint32_t> unproven{0};    // table/read_urings.hpp
     std::atomic<std::uint32_t> first_looks{0}; // before there is a socket that could be accelerated
     std::atomic<std::uint32_t> offload_looks{0};
 };
@@ -51,13 +52,14 @@ struct HelperRest {
 
 // All atomic; there is no lock.
 struct ProcessWords {
-    std::atomic<bool> sandboxed{false};      // base/sandboxed.hpp; set once, by engine/sandbox.cpp
+    std::atomic<bool> sandboxed{false};   // base/sandboxed.hpp; set once, by engine/sandbox.cpp
+    std::atomic<std::uint32_t> noted{63}; // stats/count.hpp's: which packets are looked at; 0 while they are captured
     std::atomic<std::uint32_t> pool_size{0}; // table/fd_table.cpp's: sockets that there is memory for
     Uring uring;                             // table/uring.hpp
     HelperRest rest;                         // base/helper_wake.hpp; engine/helper_rest.cpp's
     mux::Oversubscription oversubscription;  // base/oversubscription.hpp
     memory::Chosen allocator;                // base/memory.cpp's; set once, before anything is allocated by it
 };
-extern constinit ProcessWords g_process;
+[[gnu::visibility("hidden")]] extern constinit ProcessWords g_process; // read without a look for where it is
 
 } // namespace vma::sock

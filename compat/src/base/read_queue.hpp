@@ -12,7 +12,7 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 inline constexpr std::size_t kMostBatch = 128; // the most of VMA_CQ_POLL_BATCH_MAX
 
@@ -30,7 +30,7 @@ template <typename Handle> unsigned read_entries(fid_cq &cq, Handle handle)
         return 0;
     }
     for (ssize_t i = 0; i < n; ++i)
-        handle(*static_cast<Socket *>(entries[i].op_context), entries[i]);
+        handle(*static_cast<Stream *>(entries[i].op_context), entries[i]);
     return static_cast<unsigned>(n);
 }
 

@@ -20,15 +20,27 @@ inline bool goes_by_habit(bool unsaid)
     return unsaid && !sock::g_process.oversubscription.devices_are_polled.load(std::memory_order_relaxed);
 }
 
+// A wait for ever gives way to others where `by_profile` says so, no filter refuses to sleep, and no device is polled:
+// there the kernel's threads that bring its frames take the time.
+inline bool gives_way(bool by_profile)
+{
+    return by_profile && !turns_are_refused() &&
+           !sock::g_process.oversubscription.devices_are_polled.load(std::memory_order_relaxed) &&
+           !sock::g_process.oversubscription.turns_are_for_ports.load(std::memory_order_relaxed);
+}
+
 class SpinTime
 {
 public:
-    // By the user's word: microseconds, -1 for ever, 0 one look. `deadline`: ns, kForever when there is none.
-    SpinTime(std::int64_t microseconds, std::int64_t deadline)
-        : start_(now_ns()), last_(start_), end_(deadline), limited_(microseconds >= 0)
+    // By the user's word: ns, less than 0 for ever, 0 one look. `deadline`: ns, kForever when there is none. `rest`, of
+    // one for ever: it ends all the same where others take too much of this thread's time, and rests then.
+    SpinTime(std::int64_t length, std::int64_t deadline, Rest *rest = nullptr)
+        : start_(now_ns()), last_(start_), end_(deadline), rest_(rest), limited_(length >= 0)
     {
         if (limited_)
-            end_ = oversubscribed(start_) ? start_ : std::min(end_, start_ + microseconds * 1000);
+            end_ = oversubscribed(start_) ? start_ : std::min(end_, start_ + length);
+        else if (rest_ != nullptr && start_ < rest_->until)
+            end_ = start_;
     }
     // By what it has brought lately.
     SpinTime(SpinHabit &habit, Rest &rest, std::int64_t deadline)
@@ -55,6 +67,8 @@ public:
     {
         if (habit_ != nullptr && spins())
             habit_->hit(others_ran_);
+        else if (polite_ && gives_way()) // what came was perhaps made by who had the processor for long
+            lost_too_much(now_ns());
     }
 
     // It has slept until now.
@@ -74,10 +88,14 @@ private:
     static constexpr std::int64_t kTurnsAfter = 5'000;   // the same, by habit
     static constexpr std::int64_t kEmptyTurn = 1'500;    // ns: in less nobody else can have run
 
+    bool gives_way() const { return habit_ == nullptr && !limited_ && rest_ != nullptr && !turns_are_refused(); }
+
     bool over_by_word()
     {
         const std::int64_t now = now_ns();
         if (polite_ && yield_finds_oversubscription(now) && limited_)
+            return true;
+        if (gives_way() && lost_too_much(now))
             return true;
         polite_ = now - start_ > kPoliteAfter;
         return now >= end_;
@@ -106,10 +124,9 @@ private:
     // A gap between two looks at the clock: perhaps somebody else had the processor.
     bool lost_too_much(std::int64_t now)
     {
-        constexpr std::int64_t kGap = 20'000;
         const std::int64_t gap = now - last_;
         last_ = now;
-        return gap >= kGap && others_have_run(*rest_) && loses_too_much(*rest_, now, gap);
+        return gap_is_too_much(*rest_, now, gap, others_have_run);
     }
 
     const std::int64_t start_;

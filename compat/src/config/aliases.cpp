@@ -24,7 +24,7 @@ enum class Meaning {
     kForce,   // not 0: both ratios of select() are 1
     kPackets, // of 2048 bytes each, as buffers of 2008 were
     kGone,    // nothing: `note` says why
-    kSilent   // as VMA's own later releases do
+    kPassed   // the same of what libvma itself passes over or had besides: a line, no warning
 };
 
 struct Alias { // no pointers: each program that starts would have a copy of their page
@@ -57,15 +57,15 @@ constexpr Alias kAliases[] = {
     {"VMA_FORCE_QP_MC_ATTACH", Meaning::kGone, "", "the kernel is the member of groups"},
     {"VMA_QP_LOGIC", Meaning::kGone, "", "see VMA_RING_ALLOCATION_LOGIC_RX"},
     {"VMA_IPERF", Meaning::kGone, "", "iperf needs nothing of its own"},
-    {"VMA_IPOIB", Meaning::kSilent},
-    {"VMA_TSO", Meaning::kSilent},
-    {"VMA_TX_BUF_SIZE", Meaning::kSilent},
-    {"VMA_RX_SW_CSUM", Meaning::kSilent},
-    {"VMA_INTERNAL_THREAD_TCP_TIMER_HANDLING", Meaning::kSilent},
-    {"VMA_RX_UDP_HW_TS_CONVERSION", Meaning::kSilent},
-    {"VMA_SUPPRESS_IGMP_WARNING", Meaning::kSilent},
-    {"VMA_TX_BACKLOG_MAX", Meaning::kSilent},
-    {"VMA_MAX_INLINE", Meaning::kSilent},
+    {"VMA_IPOIB", Meaning::kPassed, "", "IPoIB interfaces are the kernel's"},
+    {"VMA_TSO", Meaning::kPassed, "", "a port segments by its device where that can"},
+    {"VMA_TX_BUF_SIZE", Meaning::kPassed, "", "there is no pool of buffers"},
+    {"VMA_RX_SW_CSUM", Meaning::kPassed, "", "checksums are looked at where no device has done so"},
+    {"VMA_INTERNAL_THREAD_TCP_TIMER_HANDLING", Meaning::kPassed, "", "TCP's timers ring when they are due"},
+    {"VMA_RX_UDP_HW_TS_CONVERSION", Meaning::kPassed, "", "see VMA_HW_TS_CONVERSION"},
+    {"VMA_SUPPRESS_IGMP_WARNING", Meaning::kPassed, "", "there is no such warning"},
+    {"VMA_TX_BACKLOG_MAX", Meaning::kPassed, "", "nothing that is sent waits for an address"},
+    {"VMA_MAX_INLINE", Meaning::kPassed, "", "see VMA_TX_MAX_INLINE"},
 };
 
 // Known, but no rows: read where they are needed.
@@ -121,7 +121,7 @@ const char *translate(const Alias &alias, const char *value, char (&text)[kAlias
         std::snprintf(text, sizeof text, "%lld", std::clamp(std::strtoll(value, nullptr, 10), 0LL, 1LL << 19) * 2048);
         return text;
     case Meaning::kGone:
-    case Meaning::kSilent:
+    case Meaning::kPassed:
         break;
     }
     return nullptr;
@@ -130,11 +130,13 @@ const char *translate(const Alias &alias, const char *value, char (&text)[kAlias
 void warn_about_alias(const Alias &alias)
 {
     const char *const value = variable(alias.name);
-    if (value == nullptr || alias.meaning == Meaning::kSilent)
+    if (value == nullptr)
         return;
     char text[kAliasText];
     const char *const meant = translate(alias, value, text);
-    if (alias.meaning == Meaning::kGone)
+    if (alias.meaning == Meaning::kPassed)
+        VMA_LOG(kInfo, "%s=%s is not looked at: %s", alias.name, value, alias.note);
+    else if (alias.meaning == Meaning::kGone)
         VMA_LOG(kWarn, "%s=%s is not looked at: %s", alias.name, value, alias.note);
     else if (variable(alias.target) != nullptr)
         VMA_LOG(kWarn, "%s=%s is an old name's, and not looked at: %s is set", alias.name, value, alias.target);
@@ -223,11 +225,15 @@ const char *older_value(const Row &row, char (&text)[kAliasText])
 
 const char *nearest_name(const char *name)
 {
-    if (std::strlen(name) > kNameMax)
+    const std::size_t length = std::strlen(name);
+    if (length > kNameMax)
         return nullptr;
     const char *best = nullptr;
-    std::size_t least = std::strlen(name) / 5 + 1;
+    std::size_t least = length / 5 + 1;
     const auto look_at = [&](const char *known) {
+        const std::size_t other = std::strlen(known);
+        if (std::max(length, other) - std::min(length, other) >= least) // it takes as many edits
+            return;
         const std::size_t edits = distance(name, known);
         if (edits < least) {
             least = edits;

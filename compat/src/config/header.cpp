@@ -2,8 +2,12 @@
 // Prints the start-up header. Only the form is decided here; what there is to print comes from the table.
 #include "compat/src/config/header.hpp"
 
+#include <sys/utsname.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
@@ -54,7 +58,7 @@ void describe_value(const Params &params, const Row &row, char *text, std::size_
         std::snprintf(text, size, "%s", value != nullptr ? value : "");
         return;
     }
-    if (is_bool(row)) {
+    if (is_bool(row) && !row.as_digit) {
         std::snprintf(text, size, "%s", number != 0 ? "Enabled" : "Disabled");
         return;
     }
@@ -67,21 +71,51 @@ void describe_value(const Params &params, const Row &row, char *text, std::size_
     std::snprintf(text, size, "%lld", static_cast<long long>(number));
 }
 
+namespace {
+
+// libvma's labels, at libvma's levels: what depends on the machine is a matter of debugging.
+void print_place()
+{
+    char date[32] = "";
+    const std::time_t now = std::time(nullptr);
+    std::tm parts = {};
+    if (::localtime_r(&now, &parts) != nullptr)
+        std::strftime(date, sizeof date, "%c", &parts);
+    utsname system = {};
+    ::uname(&system);
+    VMA_LOG(kDebug, "Current Time: %s", date);
+    VMA_LOG(kDebug, "Pid: %5d", ::getpid());
+    VMA_LOG(kDebug, "System: %s", system.release);
+    VMA_LOG(kDebug, "Architecture: %s", system.machine);
+    VMA_LOG(kDebug, "Node: %s", system.nodename);
+}
+
+void print_parameter(const Params &params, const Row &row)
+{
+    const Level level = row.always_shown || !is_default(params, row) ? Level::kInfo : Level::kDetails;
+    if (!log_enabled(level))
+        return;
+    char value[256];
+    const bool off = row.label_if_off != nullptr && number_of(params, row) == 0;
+    describe_value(params, row, value, sizeof value);
+    log_line(level, "%-30s %-26s [%s]", off ? row.label_if_off.c_str() : row.label.c_str(), off ? "Disabled" : value,
+             row.name.c_str());
+}
+
+} // namespace
+
 [[VMA_AT_STARTUP]] void print_header(const Params &params)
 {
     if (!log_enabled(Level::kInfo))
         return;
-    VMA_LOG(kInfo, "VMA_VERSION: %s-0 Release built on %s %s", PACKAGE_VERSION, __DATE__, __TIME__);
-    print_command_line();
     VMA_LOG(kInfo, "%s", kRule);
-    for (const Row &row : parameters()) {
-        const Level level = row.always_shown || !is_default(params, row) ? Level::kInfo : Level::kDetails;
-        if (!log_enabled(level))
-            continue;
-        char value[256];
-        describe_value(params, row, value, sizeof value);
-        log_line(level, "%-30s %-26s [%s]", row.label.c_str(), value, row.name.c_str());
-    }
+    VMA_LOG(kInfo, "VMA_VERSION: %s-0 Release built on %s", PACKAGE_VERSION, BUILT_ON);
+    print_command_line();
+    if (log_enabled(Level::kDebug))
+        print_place();
+    VMA_LOG(kInfo, "%s", kRule);
+    for (const Row &row : parameters())
+        print_parameter(params, row);
     VMA_LOG(kInfo, "%s", kRule);
 }
 

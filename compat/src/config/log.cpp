@@ -11,6 +11,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 
 #include "compat/src/config/log_callback.hpp"
 #include "compat/src/config/params.hpp"
@@ -23,7 +24,7 @@
 
 namespace vma::config {
 
-[[VMA_STARTUP_DATA]] constinit State g_config{.log_level = static_cast<int>(Level::kWarn), .log = {}};
+[[VMA_STARTUP_DATA]] constinit ConfigState g_config{.log_level = static_cast<int>(Level::kWarn), .log = {}};
 
 namespace {
 
@@ -108,12 +109,12 @@ void add_prefix(Line &line, Level level)
         line.add("%s", look.color);
     const int details = __atomic_load_n(&g_config.log.details, __ATOMIC_RELAXED);
     if (details >= 3)
-        line.add("Time: %9.3f ", milliseconds_since(g_config.log.start));
+        line.add(" Time: %9.3f", milliseconds_since(g_config.log.start));
     if (details >= 2 && !g_config.log.bare)
-        line.add("Pid: %5d ", ::getpid());
+        line.add(" Pid: %5d", ::getpid());
     if (details >= 1 && !g_config.log.bare)
-        line.add("Tid: %5d ", ::gettid());
-    line.add("VMA %s: ", look.name);
+        line.add(" Tid: %5d", ::gettid());
+    line.add(" VMA %s: ", look.name); // the blank is libvma's, and in its users' patterns
 }
 
 // Blocks what a write may send to this thread (SIGPIPE: nobody reads; SIGXFSZ: RLIMIT_FSIZE), and takes back what our
@@ -230,6 +231,14 @@ void log_last_line(Level level, const char *text)
 void set_log_level(int level)
 {
     __atomic_store_n(&g_config.log_level, level, __ATOMIC_RELAXED);
+    if (auto *const changed = g_config.log.level_changed.load(std::memory_order_relaxed))
+        changed(level);
+}
+
+[[VMA_AT_STARTUP]] void observe_log_level(void (*changed)(int level))
+{
+    g_config.log.level_changed.store(changed, std::memory_order_relaxed);
+    changed(__atomic_load_n(&g_config.log_level, __ATOMIC_RELAXED));
 }
 
 void set_log_details(int details)

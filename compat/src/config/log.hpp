@@ -32,6 +32,9 @@ void log_last_line(Level level, const char *text);
 void set_log_level(int level);     // when vma_stats asks: kNone to kFuncAll, beyond is as these
 void set_log_details(int details); // 0..3
 
+// Who has more to do at some levels than to log: told the level at once, and whenever it changes. There is one of them.
+void observe_log_level(void (*changed)(int level));
+
 struct Params;
 void open_log(const Params &params); // from here on by the parameters; before, warnings go to stderr
 void close_log();                    // back to stderr

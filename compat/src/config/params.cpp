@@ -19,6 +19,7 @@
 #include "compat/src/config/relations.hpp"
 #include "compat/src/config/state.hpp"
 #include "compat/src/config/table.hpp"
+#include "compat/src/config/troubles.hpp"
 #include "compat/src/libc/join.hpp"
 #include "compat/src/libc/sections.hpp"
 
@@ -194,8 +195,10 @@ void load_params_early()
         g_params.trace_level = static_cast<std::int32_t>(Level::kPanic);
     open_log(g_params);
     print_header(g_params);
-    if (told)
-        warn_about_values(); // after the header, when the log is open
+    if (told) { // after the header, when the log is open
+        warn_about_values();
+        warn_about_troubles(g_params);
+    }
     errno = saved;
 }
 

@@ -8,36 +8,42 @@
 
 namespace vma::config {
 
+inline constexpr std::uint32_t kLeastStreamRing = 64 << 10; // bytes
+
 struct Params {
     std::int32_t trace_level;           // VMA_TRACELEVEL: a Level of log.hpp
     std::int32_t log_details;           // VMA_LOG_DETAILS: 0 nothing, 1 thread, 2 and process, 3 and time
     bool log_colors;                    // VMA_LOG_COLORS
     const char *log_file;               // VMA_LOG_FILE, as the variable says it; nullptr for stderr
     std::int32_t spec;                  // VMA_SPEC: a Spec of table.hpp
-    std::int64_t rx_poll;               // VMA_RX_POLL: us a blocking receive spins, -1 for ever
+    std::int64_t rx_poll;               // VMA_RX_POLL: loops a blocking receive spins, -1 for ever
     std::uint32_t rx_udp_poll_os_ratio; // VMA_RX_UDP_POLL_OS_RATIO: every n-th look of a UDP socket is at the kernel
     std::uint32_t rx_bytes_min;         // VMA_RX_BYTES_MIN: least receive buffer of a UDP socket
     bool tx_mc_loopback;                // VMA_TX_MC_LOOPBACK: IP_MULTICAST_LOOP of a new socket
-    std::int64_t rx_poll_init;          // VMA_RX_POLL_INIT: us a receive polls a UDP socket that is the kernel's alone
-    std::uint32_t select_skip_os;       // VMA_SELECT_SKIP_OS: every n-th wait looks at the kernel first
-    bool tx_nonblocked_eagains;         // VMA_TX_NONBLOCKED_EAGAINS: a lost datagram is EAGAIN
-    std::int64_t select_poll;           // VMA_SELECT_POLL: us select/poll/epoll spin, -1 for ever, 0 never
-    std::uint32_t select_poll_os_ratio; // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never
-    bool offloaded_sockets;             // VMA_OFFLOADED_SOCKETS
-    bool socketxtreme;                  // VMA_SOCKETXTREME: socketxtreme_poll() serves sockets
-    std::int32_t hw_ts_conversion;      // VMA_HW_TS_CONVERSION: by which clock devices' times are told
-    std::int32_t thread_mode;           // VMA_THREAD_MODE
+    std::int64_t rx_poll_init;    // VMA_RX_POLL_INIT: loops of a receive of a UDP socket that is the kernel's alone
+    std::uint32_t select_skip_os; // VMA_SELECT_SKIP_OS: every n-th wait looks at the kernel first
+    bool tx_nonblocked_eagains;   // VMA_TX_NONBLOCKED_EAGAINS: a lost datagram is EAGAIN
+    std::int64_t select_poll;     // VMA_SELECT_POLL: us select/poll/epoll spin, -1 for ever, 0 never
+    std::uint32_t select_poll_os_ratio;   // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never
+    bool offloaded_sockets;               // VMA_OFFLOADED_SOCKETS
+    bool socketxtreme;                    // VMA_SOCKETXTREME: socketxtreme_poll() serves sockets
+    std::int32_t hw_ts_conversion;        // VMA_HW_TS_CONVERSION: by which clock devices' times are told
+    std::int32_t thread_mode;             // VMA_THREAD_MODE
     const char *internal_thread_affinity; // VMA_INTERNAL_THREAD_AFFINITY, as the variable says it; nullptr for none
     const char *internal_thread_cpuset;   // VMA_INTERNAL_THREAD_CPUSET, as the variable says it; nullptr for none
     bool spec_latency;                    // follows from `spec`
     bool rx_poll_learns;                  // nobody has said `rx_poll`: what spins bring decides
     bool select_poll_learns;              // likewise
-    bool ring_per_set;                    // likewise of `ring_logic_rx`: each epoll set has one
-    bool offload_learns;                  // likewise of `lift_after`: how long connections live decides
+    bool rx_poll_gives_way;     // `rx_poll` is for ever by a profile: not where others take much of the thread's time
+    bool select_poll_gives_way; // likewise
+    bool ring_per_set;          // likewise of `ring_logic_rx`: each epoll set has one
+    bool offload_learns;        // likewise of `lift_after`: how long connections live decides
+    std::uint32_t lift_at_connect;        // VMA_LIFT_AT_CONNECT: microseconds that a first call waits; 0: none does
     std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
     std::uint32_t idle_streams;           // VMA_IDLE_STREAMS: accelerated connections beyond which idle ones are let go
     std::uint32_t idle_msec;              // VMA_IDLE_MSEC: how long one has carried nothing by then
     std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
+    bool other_users;                     // VMA_OTHER_USERS
     bool remote_streams;                  // VMA_REMOTE_STREAMS: to other hosts, over RDMA devices
     const char *ethernet;                 // VMA_ETHERNET: ports that streams may leave the kernel by, nullptr for none
     bool tcp_nodelay;                     // VMA_TCP_NODELAY, and those below: of streams on Ethernet ports
@@ -60,6 +66,7 @@ struct Params {
     const char *stats_shmem_dir;     // VMA_STATS_SHMEM_DIR
     std::uint32_t stats_fd_num;      // VMA_STATS_FD_NUM: sockets that vma_stats sees
     bool cpu_usage_stats;            // VMA_CPU_USAGE_STATS
+    const char *broker;              // VMA_BROKER: empty for none
     const char *shm_dir;             // VMA_SHM_DIR: nullptr for the default
     const char *provider;            // VMA_PROVIDER: nullptr to look for it
     bool handle_sigintr;             // VMA_HANDLE_SIGINTR

@@ -42,7 +42,27 @@ void keep_values(std::string_view line, char *out, std::size_t size)
     *out = '\0';
 }
 
-// Whose the file is, and that nobody else writes to it, decides whether it says anything.
+bool is_roots_alone(const struct stat &st)
+{
+    return st.st_uid == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Whoever may write to a folder on the way can put another of root's files in this one's place.
+bool are_folders_roots_alone()
+{
+    char path[] = LIBVMA_CONF;
+    struct stat st = {};
+    if (::stat("/", &st) != 0 || !is_roots_alone(st))
+        return false;
+    for (char *slash = path; (slash = std::strchr(slash + 1, '/')) != nullptr; *slash = '/') {
+        *slash = '\0';
+        if (::stat(path, &st) != 0 || !is_roots_alone(st))
+            return false;
+    }
+    return true;
+}
+
+// Whose the file and its folders are, and that nobody else writes to them, decides whether it says anything.
 std::string_view read_text()
 {
     const int fd = libc::real.open(kPrivilegedFile, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
@@ -50,7 +70,7 @@ std::string_view read_text()
         return {};
     struct stat st = {};
     std::size_t length = 0;
-    if (::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
+    if (::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && is_roots_alone(st) && are_folders_roots_alone())
         for (ssize_t n = 0;
              length < kMostText && (n = libc::real.read(fd, g_texts.text + length, kMostText - length)) > 0;)
             length += static_cast<std::size_t>(n);

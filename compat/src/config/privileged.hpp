@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Programs that have more rights than who starts them: set-user-ID, set-group-ID, capabilities of the file (AT_SECURE).
 // Their environment is that of a stranger, so it is not read, and they share no memory with the stranger's processes,
-// unless /etc/libvma.conf of root's says so:
+// unless root's libvma.conf, where this library was installed to have it, says so:
 //     privileged FILE [NAME=VALUE...]
 // with the parameters that it then has.
 #pragma once
 
 #include <string_view>
 
+#include "config.h"
+
 #include "compat/src/config/state.hpp"
 
 namespace vma::config {
 
-inline constexpr const char *kPrivilegedFile = "/etc/libvma.conf";
+inline constexpr const char *kPrivilegedFile = LIBVMA_CONF;
 inline constexpr std::string_view kPrivilegedWord = "privileged";
 
 bool is_privileged();    // AT_SECURE

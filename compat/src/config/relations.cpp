@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/config/relations.hpp"
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 
 #include "compat/src/config/aliases.hpp"
@@ -58,6 +60,14 @@ namespace {
         value = wanted;
 }
 
+// The library's own descriptors are taken with the first connection then, before the program has those that it needs.
+[[VMA_AT_STARTUP]] bool has_descriptors_to_spare()
+{
+    constexpr rlim_t kEnough = 256;
+    rlimit limit = {};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= kEnough;
+}
+
 } // namespace
 
 [[VMA_AT_STARTUP]] void relate(Params &params)
@@ -65,6 +75,8 @@ namespace {
     const bool no_profile = static_cast<Spec>(params.spec) == Spec::kNone;
     params.rx_poll_learns = no_profile && variable("VMA_RX_POLL") == nullptr;
     params.select_poll_learns = no_profile && variable("VMA_SELECT_POLL") == nullptr;
+    params.rx_poll_gives_way = params.rx_poll < 0 && variable("VMA_RX_POLL") == nullptr;
+    params.select_poll_gives_way = params.select_poll < 0 && variable("VMA_SELECT_POLL") == nullptr;
     params.ring_per_set = no_profile && variable("VMA_RING_ALLOCATION_LOGIC_RX") == nullptr && !params.socketxtreme;
     params.offload_learns = no_profile && variable("VMA_LIFT_AFTER") == nullptr;
     if (params.socketxtreme) { // the program polls, and its packets are the device's
@@ -72,6 +84,9 @@ namespace {
         preset(params.gro_streams_max, "VMA_GRO_STREAMS_MAX", 32, 0);
         params.progress_interval = 0;
     }
+    const bool says_when = variable("VMA_LIFT_AFTER") != nullptr && variable("VMA_LIFT_AT_CONNECT") == nullptr;
+    if (params.lift_at_connect != 0 && (says_when || !has_descriptors_to_spare()))
+        params.lift_at_connect = 0;
     for (const Limit &limit : kLimits)
         if (!keeps(params, limit))
             params.*limit.field = bound_of(params, limit);

@@ -17,6 +17,17 @@ inline constexpr Parameter kOwnRows[] = {
      .text =
          "After how many sends and receives a connection leaves the kernel. Where nobody says it, and connections of a "
          "process have ended lately before that was worth it, later ones wait longer, up to 16 times as long."},
+    {.name = "VMA_LIFT_AT_CONNECT",
+     .label = "Lift At Connect (usec)",
+     .field = &Params::lift_at_connect,
+     .fallback = 0,
+     .min = 0,
+     .max = 60000000,
+     .overrides = {{{Spec::kLatency, 1000}, {Spec::kUltraLatency, 1000}}},
+     .text = "Connections within the host, of processes that both have it, are accelerated before their first byte: "
+             "their first call waits for that, or connect() where the server speaks first, at most so long. 0: no call "
+             "waits, and the first messages go by the kernel. It is 0 where RLIMIT_NOFILE is less than 256, and where "
+             "VMA_LIFT_AFTER alone is set."},
     {.name = "VMA_IDLE_STREAMS",
      .label = "Idle Streams",
      .field = &Params::idle_streams,
@@ -36,10 +47,18 @@ inline constexpr Parameter kOwnRows[] = {
      .label = "Stream Ring (bytes)",
      .field = &Params::stream_ring,
      .fallback = 256 << 10,
-     .min = 64 << 10,
+     .min = kLeastStreamRing,
      .max = 16 << 20,
      .power_of_two = true,
-     .text = "Receive buffer of an accelerated connection."},
+     .text =
+         "Receive buffer of an accelerated connection; a smaller one, of 65536 bytes at least, where the program has "
+         "made SO_RCVBUF smaller."},
+    {.name = "VMA_OTHER_USERS",
+     .label = "Other Users",
+     .field = &Params::other_users,
+     .fallback = 1,
+     .text = "Whether connections within this host are accelerated whose other end is another user's. What each can "
+             "then do to the other is in doc/trust.md."},
     {.name = "VMA_REMOTE_STREAMS",
      .label = "Remote Streams",
      .field = &Params::remote_streams,
@@ -52,6 +71,12 @@ inline constexpr Parameter kOwnRows[] = {
              "by one of them leave "
              "the kernel for the interface itself, whoever the peer is. Needs rights; empty for none. See \"Ethernet "
              "ports\"."},
+    {.name = "VMA_BROKER",
+     .label = "Broker",
+     .field = &Params::broker,
+     .fallback_text = "/run/vma/broker",
+     .text = "Where vmad introduces the two ends of a connection that are in different network namespaces; empty for "
+             "nobody. See \"Other network namespaces\"."},
     {.name = "VMA_SHM_DIR",
      .label = "Shared Memory Directory",
      .field = &Params::shm_dir,

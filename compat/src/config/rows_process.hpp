@@ -2,6 +2,8 @@
 // Rows of the table: what concerns the whole process.
 #pragma once
 
+#include "config.h"
+
 #include "compat/src/config/table.hpp"
 
 namespace vma::config {
@@ -16,7 +18,7 @@ inline constexpr Parameter kProcessRows[] = {
     {.name = "VMA_CONFIG_FILE",
      .label = "Conf File",
      .field = &Params::config_file,
-     .fallback_text = "/etc/libvma.conf",
+     .fallback_text = LIBVMA_CONF,
      .text =
          "The file of rules that say which sockets are accelerated: libvma.conf(5). The default need not be there."},
     {.name = "VMA_APPLICATION_ID",
@@ -29,7 +31,7 @@ inline constexpr Parameter kProcessRows[] = {
      .field = &Params::socketxtreme,
      .text = "Whether socketxtreme_poll(), of the extra API (vma_extra(3)), serves the sockets of this program."},
     {.name = "VMA_SPEC_PARAM1",
-     .label = "VMA Spec parameter 1",
+     .label = "Param 1:",
      .field = &Params::spec_param1,
      .fallback = 1,
      .max = kMostNumber,
@@ -37,7 +39,7 @@ inline constexpr Parameter kProcessRows[] = {
      .idle = true,
      .text = "No effect here: writes to pipes are not held back to be merged, under no profile."},
     {.name = "VMA_SPEC_PARAM2",
-     .label = "VMA Spec parameter 2",
+     .label = "Param 2:",
      .field = &Params::spec_param2,
      .fallback = 1,
      .max = kMostNumber,
@@ -45,7 +47,7 @@ inline constexpr Parameter kProcessRows[] = {
      .idle = true,
      .text = "No effect here, as VMA_SPEC_PARAM1."},
     {.name = "VMA_VMAD_NOTIFY_DIR",
-     .label = "VMAD output directory",
+     .label = "SERVICE output directory",
      .field = &Params::vmad_notify_dir,
      .fallback_text = "/tmp/vma",
      .idle = true,

@@ -71,16 +71,16 @@ inline constexpr Parameter kReceiveRows[] = {
                     {Spec::kMemcachedIrq, 0},
                     {Spec::kRti, -1},
                     {Spec::k7750, -1}}},
-     .text = "How many microseconds a blocking receive polls before it sleeps; -1: it never sleeps, 0: it looks once. "
-             "Where neither this nor VMA_SPEC is set: 50 at most, and while that brings something."},
+     .text = "How many times a blocking receive polls before it sleeps, as VMA counts: each stands for 50 nanoseconds, "
+             "so that 10000 are half a millisecond; -1: it never sleeps, 0: it looks once. Where neither this nor "
+             "VMA_SPEC is set: 50 microseconds at most, and while that brings something."},
     {.name = "VMA_RX_POLL_INIT",
      .label = "Rx Poll Init Loops",
      .field = &Params::rx_poll_init,
      .min = -1,
      .max = 100 * kSecond,
-     .text = "How many microseconds a blocking receive polls a UDP socket that no sender is accelerated to, before it "
-             "sleeps; "
-             "-1: it never sleeps, 0: it sleeps at once."},
+     .text = "How many times, counted as for VMA_RX_POLL, a blocking receive polls a UDP socket that no sender is "
+             "accelerated to, before it sleeps; -1: it never sleeps, 0: it sleeps at once."},
     {.name = "VMA_RX_UDP_POLL_OS_RATIO",
      .label = "Rx UDP Poll OS Ratio",
      .field = &Params::rx_udp_poll_os_ratio,
@@ -114,13 +114,14 @@ inline constexpr Parameter kReceiveRows[] = {
      .idle = true,
      .text = "No effect here, as VMA_RX_PREFETCH_BYTES."},
     {.name = "VMA_RX_CQ_DRAIN_RATE_NSEC",
-     .label = "Rx CQ Drain Rate",
+     .label = "Rx CQ Drain Rate (nsec)",
+     .label_if_off = "Rx CQ Drain Rate",
      .field = &Params::rx_cq_drain_rate_nsec,
      .max = kMostNumber,
      .text = "A receive that finds bytes of an accelerated connection waiting looks for more that has come if the last "
              "such look is so many nanoseconds ago; 0: it takes what is there."},
     {.name = "VMA_RX_POLL_ON_TX_TCP",
-     .label = "Rx Poll on Tx TCP",
+     .label = "Polling Rx on Tx TCP",
      .field = &Params::rx_poll_on_tx_tcp,
      .overrides = {{{Spec::kMultiRing, 1}}},
      .text = "Whether each send on an accelerated TCP connection also takes what has come, so that acknowledgements "

@@ -26,7 +26,7 @@ inline constexpr Parameter kStatsRows[] = {
      .overrides = {{{Spec::k7750, 1024}}},
      .text = "How many sockets of a process vma_stats sees; those beyond are counted for VMA_STATS_FILE alone."},
     {.name = "VMA_CPU_USAGE_STATS",
-     .label = "CPU Usage Stats",
+     .label = "Polling CPU idle usage",
      .field = &Params::cpu_usage_stats,
      .text = "Whether select(), poll() and epoll_wait() measure how much of the time they poll; vma_stats shows it."},
 };

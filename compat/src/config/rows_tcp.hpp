@@ -34,12 +34,14 @@ inline constexpr Parameter kTcpRows[] = {
     {.name = "VMA_TCP_NODELAY",
      .label = "TCP nodelay",
      .field = &Params::tcp_nodelay,
+     .as_digit = true,
      .overrides = {{{Spec::kLatency, 1}, {Spec::kUltraLatency, 1}}},
      .text = "Whether connections on Ethernet ports send small segments at once, as with TCP_NODELAY, whatever the "
              "program says."},
     {.name = "VMA_TCP_QUICKACK",
      .label = "TCP quickack",
      .field = &Params::tcp_quickack,
+     .as_digit = true,
      .text = "Whether connections on Ethernet ports acknowledge each segment at once."},
     {.name = "VMA_TCP_QUICKACK_THRESHOLD",
      .label = "TCP quickack threshold",
@@ -48,7 +50,7 @@ inline constexpr Parameter kTcpRows[] = {
      .text = "Bytes of a segment above which connections on Ethernet ports delay acknowledgements in spite of "
              "VMA_TCP_QUICKACK or TCP_QUICKACK; 0 for none."},
     {.name = "VMA_TCP_MAX_SYN_RATE",
-     .label = "TCP max SYN rate",
+     .label = "TCP max syn rate",
      .field = &Params::tcp_max_syn_rate,
      .max = 100000,
      .idle = true,
@@ -60,8 +62,8 @@ inline constexpr Parameter kTcpRows[] = {
      .fallback = 2,
      .choices = kTimestampOption,
      .idle = true,
-     .text =
-         "No effect here: time stamps are agreed on when the kernel opens the connection (net.ipv4.tcp_timestamps)."},
+     .text = "No effect here: time stamps are agreed on when the kernel opens the connection "
+             "(net.ipv4.tcp_timestamps). VMA's default is 0; here it says what is."},
     {.name = "VMA_TCP_TIMER_RESOLUTION_MSEC",
      .label = "TCP Timer Resolution (msec)",
      .field = &Params::tcp_timer_resolution_msec,
@@ -78,12 +80,14 @@ inline constexpr Parameter kTcpRows[] = {
      .text = "No effect here: the library's thread moves TCP on where the program does not, and never between a "
              "program's own calls."},
     {.name = "VMA_TCP_CC_ALGO",
-     .label = "TCP CC Algo",
+     .label = "TCP CC Algorithm",
      .field = &Params::tcp_cc_algo,
      .fallback = 2,
      .choices = kCongestion,
-     .text = "Congestion control of connections on Ethernet ports: 0 NewReno, 1 CUBIC, \"socket\" as TCP_CONGESTION "
-             "says (CUBIC for all but reno). Without any (2) they don't send: CUBIC is used instead, with a warning."},
+     .text =
+         "Congestion control of connections on Ethernet ports: 0 NewReno, 1 CUBIC, \"socket\" as TCP_CONGESTION "
+         "says (CUBIC for all but reno). VMA's default is 0; here what the program or net.ipv4.tcp_congestion_control "
+         "has chosen stays. Without any (2) they don't send: CUBIC is used instead, with a warning."},
     {.name = "VMA_MTU",
      .label = "MTU",
      .field = &Params::mtu,
@@ -116,7 +120,7 @@ inline constexpr Parameter kTcpRows[] = {
      .text = "Milliseconds that setsockopt(2) waits after a UDP socket has joined a group, so that the network has "
              "heard of it before the program sends."},
     {.name = "VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME",
-     .label = "Trigger dummy packet send from getsockname()",
+     .label = "Trig dummy send getsockname()",
      .field = &Params::dummy_send_getsockname,
      .overrides = {{{Spec::kMultiRing, 1}}},
      .text = "Whether getsockname(2) on an accelerated socket warms its way of sending, as a dummy send does: "

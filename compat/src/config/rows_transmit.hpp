@@ -113,7 +113,7 @@ inline constexpr Parameter kTransmitRows[] = {
          "Bytes that a connection's endpoint of an RDMA device sends inline at the most, 0 for none of the program's; "
          "never more than the device can. The default stands for what it can."},
     {.name = "VMA_TX_MC_LOOPBACK",
-     .label = "TX MC Loopback",
+     .label = "Tx MC Loopback",
      .field = &Params::tx_mc_loopback,
      .fallback = 1,
      .text = "IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP of a new UDP socket, until the program sets them."},

@@ -18,6 +18,7 @@ struct Log {
     std::atomic<int> file{-1};
     std::atomic<bool> stderr_usable{true};
     std::atomic<LogCallback> callback{nullptr};
+    std::atomic<void (*)(int)> level_changed{nullptr};
     const char *name = nullptr; // with its %d
     int details = 0;
     bool colors = false;
@@ -25,14 +26,14 @@ struct Log {
     timespec start = {};
 };
 
-struct State {
+struct ConfigState {
     int log_level;                      // log.hpp; atomic, written while parameters are read, and for vma_stats
     std::atomic<bool> loaded{false};    // params.cpp: set once, by the first who asks for parameters
     bool refused = false;               // privileged.hpp: set once, before the first parameter is read
     std::atomic<std::uint32_t> said{0}; // once.cpp: a bit each
     Log log;
 };
-extern constinit State g_config;
+extern constinit ConfigState g_config;
 
 inline constexpr std::size_t kMostText = 65536; // of the file; a line behind it is not seen
 

@@ -79,8 +79,9 @@ constexpr Parameter kTable[] = {
      .always_shown = true,
      .choices = kTraceLevels,
      .overrides = {{{Spec::k7750, level(Level::kWarn)}}},
-     .text = "What is logged: none, panic (0), error (1), warn (2), info (3), details (all parameters at start-up), "
-             "debug (4; says of each connection whether it is accelerated, and if not, why), fine (5), finer (6)."},
+     .text = "What is logged: none, panic (0), error (1), warn (2), info (3), details (all parameters at start-up, and "
+             "of each connection whether it is accelerated, and if not, why), debug (4; of calls on sockets too), fine "
+             "(5; of sends, receives and waits too), finer (6; by which way bytes went)."},
     {.name = "VMA_LOG_DETAILS",
      .label = "Log Details",
      .field = &Params::log_details,
@@ -121,7 +122,8 @@ constexpr std::size_t length_of_texts()
 {
     std::size_t length = 1; // place 0 is none's
     for (const Parameter &row : kAll) {
-        length += length_of(row.name) + length_of(row.label) + length_of(row.fallback_text) + length_of(row.text);
+        length += length_of(row.name) + length_of(row.label) + length_of(row.label_if_off) +
+                  length_of(row.fallback_text) + length_of(row.text);
         for (const Choice &choice : row.choices)
             length += length_of(choice.word) + length_of(choice.shown);
         for (const BasicOverride<const char *> &override : row.overrides)
@@ -169,10 +171,22 @@ struct Packer {
 
     constexpr Row row(const Parameter &from)
     {
-        Row kept = {
-            text(from.name), text(from.label),  from.field,   from.fallback,     text(from.fallback_text), from.min,
-            from.max,        from.power_of_two, from.or_zero, from.always_shown, choices_of(from),         {},
-            from.idle,       text(from.text)};
+        Row kept = {text(from.name),
+                    text(from.label),
+                    text(from.label_if_off),
+                    from.field,
+                    from.fallback,
+                    text(from.fallback_text),
+                    from.min,
+                    from.max,
+                    from.power_of_two,
+                    from.or_zero,
+                    from.as_digit,
+                    from.always_shown,
+                    choices_of(from),
+                    {},
+                    from.idle,
+                    text(from.text)};
         for (std::size_t i = 0; i < kept.overrides.size(); ++i)
             kept.overrides[i] = {from.overrides[i].spec, from.overrides[i].value, text(from.overrides[i].word)};
         return kept;

@@ -65,8 +65,9 @@ using Field = std::variant<bool Params::*, std::int32_t Params::*, std::uint32_t
                            const char * Params::*>;
 
 template <typename T, typename ChoicesOf> struct BasicParameter {
-    T name;  // the environment variable
-    T label; // in the header
+    T name;              // the environment variable
+    T label;             // in the header, where libvma has it
+    T label_if_off = {}; // the same where the value is 0, which is shown as "Disabled"; nullptr: it has no other
     Field field;
     std::int64_t fallback = 0; // the default
     T fallback_text = {};      // of a text; nullptr for none
@@ -74,6 +75,7 @@ template <typename T, typename ChoicesOf> struct BasicParameter {
     std::int64_t max = 0;
     bool power_of_two = false;
     bool or_zero = false;                           // 0 is taken too, though it is below `min`
+    bool as_digit = false;                          // a flag that the header shows as 0 or 1
     bool always_shown = false;                      // in the header at info level, the default too
     ChoicesOf choices = {};                         // if there are any, nothing else is taken
     std::array<BasicOverride<T>, 8> overrides = {}; // VMA_SPEC

@@ -13,6 +13,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/clock.hpp"
 #include "compat/src/base/oversubscription.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine_state.hpp"
@@ -201,10 +202,18 @@ bool rdma_is_here()
 
 Device *remote_device(fi_info &info)
 {
-    Device *const d = named(info.domain_attr->name);
+    const char *const name = info.domain_attr->name;
+    Device *d = named(name);
+    if (d != nullptr)
+        return d->failed ? nullptr : d;
+    if (g_engine.devices.refused.is_too_early(name, mux::now_ns()))
+        return nullptr;
+    d = open_new(info);
     if (d == nullptr)
-        return open_new(info);
-    return d->failed ? nullptr : d;
+        g_engine.devices.refused.note(name, mux::now_ns());
+    else
+        g_engine.devices.refused.forget(name);
+    return d;
 }
 
 Device &remote_device_at(std::size_t place)

@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compat/src/engine/device_time.hpp"
-#include "compat/src/engine/moderation.hpp"
+#include "compat/src/engine/devices/device_time.hpp"
+#include "compat/src/engine/devices/moderation.hpp"
 #include "compat/src/stats/count.hpp"
 
 namespace vma::sock {

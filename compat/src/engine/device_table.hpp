@@ -6,8 +6,9 @@
 #include <cstdint>
 
 #include "compat/src/engine/device.hpp"
-#include "compat/src/engine/moderation.hpp"
+#include "compat/src/engine/devices/moderation.hpp"
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/refusals.hpp"
 
 namespace vma::sock {
 
@@ -21,6 +22,7 @@ struct Devices {
     std::atomic<int> rdma_is_here{0}; // device.cpp; two threads may look at a time, with no lock
     bool is_moderated = false;        // vma_modify_ring() was called
     Moderation moderation;            // its, if so
+    Refusals<kMostDevices, sizeof Device::name> refused;
     alignas(64) Device of[kMostDevices];
 };
 

@@ -20,10 +20,10 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/devices/moderation.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/loading.hpp"
-#include "compat/src/engine/moderation.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ports.hpp"
@@ -35,7 +35,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 

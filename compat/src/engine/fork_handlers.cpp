@@ -14,6 +14,7 @@
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/engine/this_thread.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/vfork.hpp"
@@ -54,6 +55,7 @@ template <int kNumber> struct Registration {
     {
         if (t_engine.fork_by != kNoRegistration)
             return;
+        const libc::KeepErrno keep;
         t_engine.fork_by = kNumber;
         fork_begins();
         run_prepare();
@@ -62,6 +64,7 @@ template <int kNumber> struct Registration {
     {
         if (t_engine.fork_by != kNumber)
             return;
+        const libc::KeepErrno keep;
         run_after(&ForkHandlers::parent);
         fork_ends_in_parent();
         t_engine.fork_by = kNoRegistration;
@@ -70,6 +73,7 @@ template <int kNumber> struct Registration {
     {
         if (t_engine.fork_by != kNumber)
             return;
+        const libc::KeepErrno keep;
         run_after(&ForkHandlers::child);
         fork_ends_in_child();
         t_engine.fork_by = kNoRegistration;
@@ -88,6 +92,7 @@ bool registrations_pass_us()
 
 void fork_comes()
 {
+    const libc::KeepErrno keep;
     if (!t_engine.loading)
         wait_for_loads();
     return_before_fork();
@@ -109,6 +114,7 @@ void fork_begins()
 
 void clone_begins()
 {
+    const libc::KeepErrno keep;
     {
         const LockGuard guard(g_offload.lock);
         close_all_retired();

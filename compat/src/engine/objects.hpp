@@ -20,6 +20,7 @@
 namespace vma::sock {
 
 class Socket;
+class Stream;
 
 struct Objects : Device {
     fi_info *info = nullptr; // template of every endpoint that connects
@@ -60,7 +61,7 @@ void *help_engine(void *); // helper_work.cpp: the helper thread, until it is to
 struct Offload {
     Mutex lock; // "the offload lock": guards offloading, and what says so
     // Offload lock.
-    Socket *live = nullptr;   // sockets with a connected endpoint
+    Stream *live = nullptr;   // those with a connected endpoint
     Socket *listed = nullptr; // UDP sockets that the helper thread looks after (udp/life.cpp)
 };
 extern constinit Offload g_offload;

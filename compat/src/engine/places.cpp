@@ -11,6 +11,7 @@
 #include <rdma/fi_endpoint.h>
 
 #include "compat/src/base/clock.hpp"
+#include "compat/src/base/fence.hpp"
 #include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -20,7 +21,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/table/calls.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 
@@ -204,6 +205,7 @@ void Sleeper::enter_place(std::uint32_t place)
     place_ = g_engine.places.places.load(std::memory_order_acquire) + place;
     turn_ = __atomic_load_n(&place_->turn, __ATOMIC_SEQ_CST);
     __atomic_fetch_add(&place_->asleep, kOneSleep, __ATOMIC_SEQ_CST);
+    fence_after_exchange(); // the look that comes now, against who rings (PeerDoorbell::ring() of the provider)
     libc::set_signal_wake_fd(libc::kTurnAtPlace - static_cast<int>(place));
 }
 

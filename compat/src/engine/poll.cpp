@@ -53,7 +53,7 @@ namespace {
 unsigned read_queue(const Device &d)
 {
     const bool is_port = d.udp != nullptr;
-    return read_entries(*d.cq, [is_port](Socket &s, const fi_cq_data_entry &entry) {
+    return read_entries(*d.cq, [is_port](Stream &s, const fi_cq_data_entry &entry) {
         if (is_port)
             handle_port_entry(s, entry);
         else
@@ -67,7 +67,7 @@ unsigned read_remote_queue(Device &d)
     if (d.udp != nullptr)
         return read_queue(d);
     std::uint64_t bytes = 0;
-    const unsigned n = read_entries(*d.cq, [&bytes](Socket &s, const fi_cq_data_entry &entry) {
+    const unsigned n = read_entries(*d.cq, [&bytes](Stream &s, const fi_cq_data_entry &entry) {
         bytes += entry.len;
         handle_tag(s, entry.data, entry.len);
     });

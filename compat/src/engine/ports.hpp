@@ -13,8 +13,9 @@ bool is_named_port(const char *name);
 // named, once.
 enum class PortsState : std::uint8_t { kUnasked, kAsked, kTried };
 PortsState ports_state();
-void ask_for_ports();    // offload lock held
-void open_named_ports(); // helper thread, offload lock held
+void ask_for_ports();         // offload lock held
+void warn_about_port_names(); // of VMA_ETHERNET: those that there are none of, and bonds
+void open_named_ports();      // helper thread, offload lock held
 void ports_after_fork_in_child();
 
 } // namespace vma::sock

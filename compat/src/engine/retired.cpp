@@ -22,7 +22,7 @@ void close_next(int most)
     int next = -1;
     for (int i = 0; i < most && (next = g_engine_tables.retired.next(0, pool_size() - 1)) >= 0; ++i) {
         g_engine_tables.retired.remove(next);
-        fi_close(&socket_by_index(static_cast<std::uint32_t>(next))->retired->fid);
+        fi_close(&as_stream(*socket_by_index(static_cast<std::uint32_t>(next))).retired->fid);
         --engine_device().users;
     }
     engine_exclude_polling(false, kAllRings);
@@ -35,7 +35,7 @@ bool any_retired()
 
 } // namespace
 
-bool retire(Socket &s, fid_ep &endpoint)
+bool retire(Stream &s, fid_ep &endpoint)
 {
     const int index = static_cast<int>(s.index);
     if (g_engine_tables.retired.has(index))

@@ -8,11 +8,11 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 // Offload lock held. The endpoint is a local one that is cut and has no unread bytes. False: the caller closes it, as
 // one of this socket waits.
-bool retire(Socket &s, fid_ep &endpoint);
+bool retire(Stream &s, fid_ep &endpoint);
 void retired_must_stay();           // a fork comes: the helper thread closes no more for now
 void retired_may_go();              // it is over; offload lock held, no memory to be had
 void wake_for_retired();            // the helper thread, which may be asleep; offload lock held, behind all handlers

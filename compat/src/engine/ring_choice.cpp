@@ -83,6 +83,7 @@ std::uint64_t this_user(std::int32_t logic)
 }
 
 constexpr std::int32_t kLogicPerSet = RING_LOGIC_LAST + 1; // ours, where nobody has said one
+constexpr std::int32_t kLogicGuests = RING_LOGIC_LAST + 2; // ours: peers of other users (doc/trust.md)
 
 RingKey key_of(Socket &s, std::int32_t logic, std::uint32_t user_id)
 {
@@ -148,15 +149,30 @@ unsigned least_used_ring()
     return best;
 }
 
-bool is_open(unsigned ring)
+bool is_open(unsigned ring, bool for_guests = false)
 {
     if (g_engine.rings[ring].cq != nullptr)
         return true;
-    const int result = open_ring(g_engine.rings[ring]);
+    const int result = open_ring(g_engine.rings[ring], for_guests);
     if (result != 0 && config::is_first(config::Once::kNoRing))
         VMA_LOG(kWarn, "cannot open a ring: %s; its connections share another one (VMA_RING_ALLOCATION_LOGIC_RX)",
                 strerror(-result));
     return result == 0;
+}
+
+// One that guests may come to, which nobody else uses; 0: there is none.
+unsigned ring_for_guests(const RingKey &key)
+{
+    for (unsigned i = 1; i < most_rings(); ++i) {
+        Ring &r = g_engine.rings[i];
+        if (r.users != 0 || (r.cq != nullptr && !r.takes_guests))
+            continue;
+        if (!is_open(i, true))
+            return 0;
+        r.key = key;
+        return i;
+    }
+    return 0;
 }
 
 unsigned choose_ring(const RingKey &key)
@@ -165,6 +181,8 @@ unsigned choose_ring(const RingKey &key)
         return 0;
     if (const unsigned own = find_ring(key); own != 0)
         return own;
+    if (key.logic == kLogicGuests)
+        return ring_for_guests(key);
     const unsigned fresh = unused_ring();
     if (fresh == 0 || !is_open(fresh))
         return least_used_ring();
@@ -213,6 +231,14 @@ void claim_ring(Socket &s)
     c.owner.store(c.key.first, std::memory_order_relaxed);
     c.by_stranger.store(0, std::memory_order_relaxed);
     s.counts_access.store(moves(logic) && config::params().ring_migration_rx >= 0, std::memory_order_relaxed);
+}
+
+void claim_ring_for_guests(Socket &s)
+{
+    RingClaim &c = s.ring_claim;
+    c.key = {kLogicGuests, 0, 0};
+    c.logic.store(kLogicGuests, std::memory_order_relaxed);
+    s.counts_access.store(false, std::memory_order_relaxed);
 }
 
 unsigned enter_ring(Socket &s)
@@ -315,7 +341,7 @@ bool may_stay(const Socket &s, const RingKey &wanted)
     return unused_ring() == 0; // rings are few
 }
 
-void begin_move(Socket &s)
+void begin_move(Stream &s)
 {
     RingClaim &c = s.ring_claim;
     const RingKey wanted = {c.key.logic, c.stranger.load(std::memory_order_relaxed), 0};
@@ -334,7 +360,7 @@ void begin_move(Socket &s)
 
 } // namespace
 
-void move_if_due(Socket &s)
+void move_if_due(Stream &s)
 {
     switch (s.ring_claim.move.load(std::memory_order_relaxed)) {
     case RingMove::kStays:

@@ -20,6 +20,7 @@ struct alignas(64) Ring {
     std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
     std::uint64_t hits = 0;               // likewise, and below: polls that found something
     std::uint64_t most = 0;               // that one found
+    bool takes_guests = false;            // peers of other users: claim_ring_for_guests()
     fid_cq *cq = nullptr;                 // once it is in more_rings.open
     int fd = -1;
     fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Offload lock
@@ -30,6 +31,7 @@ struct alignas(64) Ring {
     std::uint32_t users = 0;         // endpoints. Offload lock
 };
 
-int open_ring(Ring &r); // offload lock held. 0 or a negative fi_errno, with nothing open
+// Offload lock held. 0 or a negative fi_errno, with nothing open.
+int open_ring(Ring &r, bool for_guests);
 
 } // namespace vma::sock

@@ -38,7 +38,7 @@ unsigned read_ring(Ring &r)
 {
     const std::uint32_t taken = r.arrivals.taken;
     unsigned n =
-        read_entries(*r.cq, [](Socket &s, const fi_cq_data_entry &entry) { handle_tag(s, entry.data, entry.len); });
+        read_entries(*r.cq, [](Stream &s, const fi_cq_data_entry &entry) { handle_tag(s, entry.data, entry.len); });
     n += r.arrivals.taken - taken;
     if (n != 0)
         note_hit(r.hits, r.most, n);
@@ -93,14 +93,14 @@ bool join(int set, int fd)
 
 } // namespace
 
-int open_ring(Ring &r)
+int open_ring(Ring &r, bool for_guests)
 {
     const Objects &o = engine_objects();
     fi_cq_attr attributes = {};
     attributes.size = kQueue;
     attributes.format = FI_CQ_FORMAT_DATA;
     attributes.wait_obj = FI_WAIT_FD;
-    attributes.flags = FI_VMA_UNTIMED; // pacing.cpp keeps time
+    attributes.flags = for_guests ? 0 : FI_VMA_UNTIMED; // pacing.cpp keeps time; a guest's bell joins a set
     fid_cq *cq = nullptr;
     int result = fi_cq_open(o.domain, &attributes, &cq, nullptr);
     if (result == 0)
@@ -113,6 +113,7 @@ int open_ring(Ring &r)
         return result;
     }
     r.cq = cq;
+    r.takes_guests = for_guests;
     g_engine.more_rings.open.fetch_or(RingMask{1} << (&r - g_engine.rings), std::memory_order_release);
     return 0;
 }

@@ -14,6 +14,7 @@
 namespace vma::sock {
 
 class Socket;
+class Stream;
 
 inline constexpr unsigned kMostRings = 32; // the engine's own among them
 
@@ -39,6 +40,7 @@ void rings_after_fork_in_child();
 // ---- for offloading; offload lock held
 // By the thread of the program that uses the socket, before there is an endpoint: whose it is.
 void claim_ring(Socket &s);
+void claim_ring_for_guests(Socket &s); // where the peer is another user's
 // The ring for a new endpoint of the local device. It counts as used until leave_ring().
 unsigned enter_ring(Socket &s);
 void leave_ring(Socket &s);
@@ -49,7 +51,7 @@ std::uint16_t datagram_port_of(const Socket &s);
 struct Objects;
 fid_cq *queue_of_ring(const Objects &objects, unsigned ring);
 // Helper thread: back to the kernel, if another thread's ring would be the right one. The next offload takes that one.
-void move_if_due(Socket &s);
+void move_if_due(Stream &s);
 const char *name_of_ring(unsigned ring);
 const char *name_of_ring(const Socket &s); // for the counters: "local", "local ring 3"
 

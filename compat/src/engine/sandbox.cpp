@@ -19,7 +19,7 @@
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/stats/region.hpp"
 #include "compat/src/table/observers.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 

@@ -18,6 +18,7 @@
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/calls.hpp"
+#include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 
@@ -136,6 +137,25 @@ ssize_t take_ready(sock::Socket &s, State &state, msghdr &message, int flags)
     return static_cast<ssize_t>(fits);
 }
 
+// What stands first, which is the program's from now on; nullptr: there is none.
+Packet *pop_ready(const sock::Socket &s, State &state, msghdr &message)
+{
+    const sock::LockGuard guard(state.ready_lock);
+    Packet *const packet = state.first_ready;
+    if (packet == nullptr)
+        return nullptr;
+    state.first_ready = packet->next_ready;
+    if (state.first_ready == nullptr)
+        state.last_ready = nullptr;
+    state.ready_count = state.ready_count - 1;
+    state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(packet->left());
+    if (sock::protocol(s).messages)
+        sock::udp::describe(s, packet->about, &message);
+    else
+        name_peer(s, message);
+    return packet;
+}
+
 // True: it is for the program's next receive. Else it was dropped, or is held.
 bool judge(sock::Socket &s, State &state, int fd, sock::Loan &loan, const sock::udp::About &about)
 {
@@ -223,8 +243,10 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
 // has no ring the kernel gave all that it had.
 bool has_more(const sock::Socket &s)
 {
-    return has_ready(s) || (sock::offloaded(s) &&
-                            (sock::has_input(s) || s.rx.path.load(std::memory_order_relaxed) == sock::Path::kKernel));
+    const sock::Stream &stream = sock::as_stream(s);
+    return has_ready(s) ||
+           (sock::offloaded(s) &&
+            (sock::has_input(stream) || stream.rx.path.load(std::memory_order_relaxed) == sock::Path::kKernel));
 }
 
 // What is left of the message's parts behind `done` bytes, or the first of it.
@@ -295,6 +317,37 @@ std::size_t bytes_ready(const sock::Socket &s)
     const sock::LockGuard guard(state->ready_lock);
     return !sock::protocol(s).messages || state->first_ready == nullptr ? std::size_t{state->ready_bytes}
                                                                         : state->first_ready->size();
+}
+
+ssize_t receive_packet_screened(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Packet *&packet)
+{
+    State &state = *find_state(s);
+    const msghdr asked = message;
+    sockaddr_storage sender;
+    for (;;) {
+        message = asked;
+        packet = pop_ready(s, state, message);
+        if (packet != nullptr)
+            return static_cast<ssize_t>(packet->left());
+        const bool unnamed = asked.msg_name == nullptr; // the callback is told the name
+        if (unnamed) {
+            message.msg_name = &sender;
+            message.msg_namelen = sizeof sender;
+        }
+        Arrival arrival;
+        arrival.most = 1;
+        const ssize_t n = receive(s, fd, message, flags, force, arrival);
+        const bool stays =
+            n <= 0 || (arrival.count == 0 && judge_copy(s, state, fd, message, static_cast<std::size_t>(n)));
+        if (unnamed) {
+            message.msg_name = nullptr;
+            message.msg_namelen = 0;
+        }
+        if (stays)
+            return n;
+        if (arrival.count != 0)
+            judge(s, state, fd, arrival.loans[0], arrival.about);
+    }
 }
 
 ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)

@@ -40,11 +40,12 @@ void dump(const sock::Socket &s, int fd, config::Level level)
                      sock::offloaded(s) ? "accelerated" : "on the kernel",
                      s.nonblocking.load(std::memory_order_relaxed) ? "non-blocking" : "blocking",
                      reason != nullptr ? reason : "");
-    if (!sock::protocol(s).messages && sock::transport(s).spans) // whose TCP counts them
+    const sock::Stream *const stream = sock::stream_of(s);
+    if (stream != nullptr && sock::transport(*stream).spans) // whose TCP counts them
         config::log_line(level, "fd=%d: by the endpoint: sent %llu, arrived %llu, read %llu bytes", fd,
-                         static_cast<unsigned long long>(s.tx.position),
-                         static_cast<unsigned long long>(s.rx.written.load(std::memory_order_relaxed)),
-                         static_cast<unsigned long long>(s.rx.consumed.load(std::memory_order_relaxed)));
+                         static_cast<unsigned long long>(stream->tx.position),
+                         static_cast<unsigned long long>(stream->rx.written.load(std::memory_order_relaxed)),
+                         static_cast<unsigned long long>(stream->rx.consumed.load(std::memory_order_relaxed)));
     if (dummies != 0)
         config::log_line(level, "fd=%d: dummy sends: %llu", fd, static_cast<unsigned long long>(dummies));
 }

@@ -24,7 +24,7 @@ bool is_accelerated(const sock::Socket &s)
 }
 
 // Where the next bytes would go.
-void warm_stream(sock::Socket &s, std::size_t length)
+void warm_stream(sock::Stream &s, std::size_t length)
 {
     s.tx_lock.lock();
     if (s.endpoint != nullptr && sock::can_transmit(s))
@@ -44,7 +44,7 @@ ssize_t send_nothing(sock::Socket *s, std::size_t length, const sockaddr *to, so
     if (sock::protocol(*s).messages)
         sock::udp::warm(*s, length, to, to_length);
     else
-        warm_stream(*s, length);
+        warm_stream(sock::as_stream(*s), length);
     state->dummy_sent.fetch_add(1, std::memory_order_relaxed);
     stats::add_shared(sock::record_of(*s).now.tx.dummies);
     return static_cast<ssize_t>(length);

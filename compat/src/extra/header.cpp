@@ -13,7 +13,9 @@
 #include "compat/src/base/addresses.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/extra/calls.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::extra {
@@ -48,8 +50,8 @@ bool read_ends(int fd, fi_vma_udp_to &to)
     to.port = ends[1].sin6_port;
     const bool v6 = !IN6_IS_ADDR_V4MAPPED(&ends[1].sin6_addr);
     const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    to.traffic_class = static_cast<std::uint8_t>(sock::udp::read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
-    to.hop_limit = static_cast<std::uint8_t>(sock::udp::read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
+    to.traffic_class = static_cast<std::uint8_t>(libc::read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
+    to.hop_limit = static_cast<std::uint8_t>(libc::read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
     return true;
 }
 
@@ -59,8 +61,8 @@ Way way_of(sock::Socket &s, int fd)
     Way way;
     if (!read_ends(fd, way.to))
         return way;
-    if (!sock::protocol(s).messages) {
-        way.port = sock::transport(s).spans ? nullptr : s.device;
+    if (const sock::Stream *const stream = sock::stream_of(s)) {
+        way.port = sock::transport(*stream).spans ? nullptr : s.device;
         return way;
     }
     sock::udp::Route *const route = sock::udp::state_of(s).routes.find({});

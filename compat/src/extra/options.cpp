@@ -8,7 +8,7 @@
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/extra/threads.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::extra {
 

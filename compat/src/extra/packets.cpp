@@ -10,7 +10,7 @@
 #include "compat/src/base/spin_lock.hpp"
 #include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::extra {
 

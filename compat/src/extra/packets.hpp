@@ -42,6 +42,7 @@ struct alignas(64) Packet {
     std::size_t size() const { return loan.length(); }
     void *packet_id() const { return const_cast<Packet *>(this); }
     void *bytes() const { return const_cast<std::uint8_t *>(loan.data()); }
+    std::size_t left() const { return size() - offset; } // of one that a callback has let through
 };
 static_assert(offsetof(Packet, room) == 64); // the bytes stand in the line behind what is written of each packet
 
@@ -72,6 +73,9 @@ inline void hold_own(Packet &packet, sock::Socket &s, std::uint32_t generation, 
     packet.generation = generation;
     packet.refs.store(Packet::kOwn | 1, std::memory_order_release);
 }
+// As receive_screened() of one packet, which stays where it is: `packet` is what is left of it, nullptr where it is in
+// the message's parts. `force`: EIO, and nothing is taken, where that would be so.
+ssize_t receive_packet_screened(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Packet *&packet);
 Packet *find_packet(const void *id); // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.

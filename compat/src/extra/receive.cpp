@@ -31,8 +31,12 @@ ssize_t receive_datagram(sock::Socket &s, int fd, msghdr &message, int flags, bo
 }
 
 // What can be read of the ring now.
-ssize_t borrow(sock::Socket &s, Arrival &arrival)
+ssize_t borrow(sock::Stream &s, Arrival &arrival)
 {
+    if (s.guest && s.endpoint != nullptr) { // who could change what is lent: it comes by the kernel, and is copied
+        sock::pin_to_kernel(s, "zero-copy receive of what another user sends");
+        return 0;
+    }
     const sock::LockGuard guard(s.rx_lock);
     std::size_t bytes = 0;
     sock::settle(s);
@@ -44,20 +48,6 @@ ssize_t borrow(sock::Socket &s, Arrival &arrival)
         arrival.loans[arrival.count++] = loan;
     }
     return static_cast<ssize_t>(bytes);
-}
-
-void name_peer(const sock::Socket &s, msghdr &message)
-{
-    sockaddr_in6 whole = s.addresses.peer;
-    sockaddr_in brief = {};
-    const bool v4 = IN6_IS_ADDR_V4MAPPED(&whole.sin6_addr);
-    brief.sin_family = AF_INET;
-    brief.sin_port = whole.sin6_port;
-    memcpy(&brief.sin_addr, &whole.sin6_addr.s6_addr[12], sizeof brief.sin_addr);
-    const auto size = static_cast<socklen_t>(v4 ? sizeof brief : sizeof whole);
-    if (message.msg_name != nullptr)
-        memcpy(message.msg_name, v4 ? static_cast<void *>(&brief) : &whole, std::min(message.msg_namelen, size));
-    message.msg_namelen = message.msg_name != nullptr ? size : 0;
 }
 
 // By whoever asks for the callback, too: nothing here may ask for it again.
@@ -74,7 +64,7 @@ ssize_t copy(sock::Socket &s, int fd, msghdr &message, int flags, bool force)
     return n > 0 ? give(-EIO) : n;
 }
 
-ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival)
+ssize_t receive_stream(sock::Stream &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival)
 {
     const bool blocking = sock::may_block(s, flags);
     sock::Wait wait;
@@ -104,24 +94,41 @@ ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool
 
 } // namespace
 
+void name_peer(const sock::Socket &s, msghdr &message)
+{
+    sockaddr_in6 whole = s.addresses.peer;
+    sockaddr_in brief = {};
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&whole.sin6_addr);
+    brief.sin_family = AF_INET;
+    brief.sin_port = whole.sin6_port;
+    memcpy(&brief.sin_addr, &whole.sin6_addr.s6_addr[12], sizeof brief.sin_addr);
+    const auto size = static_cast<socklen_t>(v4 ? sizeof brief : sizeof whole);
+    if (message.msg_name != nullptr)
+        memcpy(message.msg_name, v4 ? static_cast<void *>(&brief) : &whole, std::min(message.msg_namelen, size));
+    message.msg_namelen = message.msg_name != nullptr ? size : 0;
+}
+
 ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival)
 {
     return sock::protocol(s).messages ? receive_datagram(s, fd, message, flags, force, arrival)
-                                      : receive_stream(s, fd, message, flags, force, arrival);
+                                      : receive_stream(sock::as_stream(s), fd, message, flags, force, arrival);
 }
 
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival)
 {
-    if (!sock::offloaded(s) || !sock::transport(s).spans)
+    if (!sock::offloaded(s))
         return -EAGAIN;
     if (sock::protocol(s).messages) {
         const ssize_t n = sock::udp::glance(s, fd, &message, arrival.copied, arrival.loans[0], arrival.about);
         arrival.count = n >= 0 && arrival.loans[0].lender != nullptr ? 1 : 0;
         return n;
     }
-    ssize_t n = borrow(s, arrival);
+    sock::Stream &stream = sock::as_stream(s);
+    if (!sock::transport(stream).spans)
+        return -EAGAIN;
+    ssize_t n = borrow(stream, arrival);
     if (n == 0 && sock::engine_poll(sock::ring_of(s)) != 0)
-        n = borrow(s, arrival);
+        n = borrow(stream, arrival);
     return n != 0 ? n : -EAGAIN;
 }
 

@@ -24,6 +24,9 @@ struct Arrival {
 // would be a copy.
 ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival);
 
+// Whom a stream is connected to, where the message has a place for the name.
+void name_peer(const sock::Socket &s, msghdr &message);
+
 // One look at what has come by the endpoint: -EAGAIN where that is nothing, or another negative errno. The kernel is
 // not asked.
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival);

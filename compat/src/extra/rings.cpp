@@ -6,7 +6,7 @@
 #include <sys/epoll.h>
 
 #include "compat/src/config/once.hpp"
-#include "compat/src/engine/moderation.hpp"
+#include "compat/src/engine/devices/moderation.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/registrations.hpp"
 #include "compat/src/extra/calls.hpp"

@@ -10,7 +10,7 @@
 #include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::extra {
 

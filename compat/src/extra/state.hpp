@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "compat/src/extra/extra.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 #include <mellanox/vma_extra.h>
 
 namespace vma::extra {

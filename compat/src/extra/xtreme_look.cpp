@@ -23,6 +23,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 
@@ -206,7 +207,9 @@ bool is_open(const Hot &hot)
 bool may_have_something(const Hot &hot)
 {
     const sock::Socket &s = *hot.socket;
-    if (hot.by_kernel || !sock::offloaded(s) || !sock::transport(s).spans || sock::ring_of(s) != sock::kMainRing)
+    const sock::Stream *const stream = sock::stream_of(s);
+    const bool is_whole = stream != nullptr && !sock::transport(*stream).spans;
+    if (hot.by_kernel || !sock::offloaded(s) || is_whole || sock::ring_of(s) != sock::kMainRing)
         return true;
     return sock::protocol(s).has_input(s);
 }

@@ -19,14 +19,14 @@ constexpr int kOwnFlags = MSG_VMA_ZCOPY | MSG_VMA_ZCOPY_FORCE;
 constexpr int kCopies = MSG_PEEK | MSG_OOB | MSG_ERRQUEUE | MSG_TRUNC; // what with these is asked for is no packet
 constexpr std::size_t kPerPacket = sizeof(vma_packet_t) + sizeof(iovec);
 
-// Writes the n-th packet down in the program's buffer. Its length.
-std::size_t give_out(const Packet &packet, void *buffer, std::size_t n)
+// Writes the n-th packet down in the program's buffer, without what is read of it. The length of the rest.
+std::size_t give_out(const Packet &packet, void *buffer, std::size_t n, std::size_t read = 0)
 {
     const struct {
         void *id;
         std::size_t parts;
         iovec part;
-    } head = {packet.packet_id(), 1, {packet.bytes(), packet.size()}};
+    } head = {packet.packet_id(), 1, {static_cast<char *>(packet.bytes()) + read, packet.size() - read}};
     static_assert(sizeof head == kPerPacket);
     __builtin_memcpy(static_cast<char *>(buffer) + sizeof(vma_packets_t) + n * kPerPacket, &head, sizeof head);
     return head.part.iov_len;
@@ -69,6 +69,20 @@ int receive_stream(sock::Socket &s, State &state, int fd, msghdr &message, int f
     return static_cast<int>(bytes);
 }
 
+// Of a socket with a receive callback: it is asked here as by other receives, and what it has let through comes first.
+int receive_screened(sock::Socket &s, int fd, msghdr &message, int flags, bool force, bool &lent)
+{
+    Packet *packet = nullptr;
+    const ssize_t n = receive_packet_screened(s, fd, message, flags, force, packet);
+    lent = packet != nullptr;
+    if (!lent)
+        return static_cast<int>(n);
+    void *const buffer = message.msg_iov->iov_base;
+    give_out(*packet, buffer, 0, packet->offset);
+    set_count(buffer, 1);
+    return static_cast<int>(n);
+}
+
 } // namespace
 
 int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *from, socklen_t *from_length)
@@ -98,8 +112,11 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
     message.msg_name = from_length != nullptr ? from : nullptr;
     message.msg_namelen = message.msg_name != nullptr ? *from_length : 0;
     bool lent = false;
-    const int n = sock::protocol(*s).messages ? receive_datagram(*s, *state, fd, message, wanted, force, lent)
-                                              : receive_stream(*s, *state, fd, message, wanted, force, lent);
+    const bool screened =
+        sock::is_screened(*s) && (has_ready(*s) || state->callback.load(std::memory_order_acquire) != nullptr);
+    const int n = screened                      ? receive_screened(*s, fd, message, wanted, force, lent)
+                  : sock::protocol(*s).messages ? receive_datagram(*s, *state, fd, message, wanted, force, lent)
+                                                : receive_stream(*s, *state, fd, message, wanted, force, lent);
     if (n >= 0 && from != nullptr && from_length != nullptr)
         *from_length = message.msg_namelen;
     if (lent)

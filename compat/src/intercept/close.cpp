@@ -3,6 +3,7 @@
 #include "compat/src/intercept/export.hpp"
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/intercept/call_log.hpp"
 
 namespace vma::intercept {
 
@@ -19,6 +20,15 @@ int close_the_programs(unsigned first, unsigned last, int flags)
         from = number + 1;
     }
     return from <= last ? libc::by_kernel(real.close_range(from, last, flags)) : 0;
+}
+
+[[gnu::noinline]] int close_ours(int fd)
+{
+    VMA_LOG(kDebug, "ENTER: close(fd=%d)", fd);
+    retire(fd);
+    if (fd == STDERR_FILENO)
+        config::stderr_closed();
+    return left("close", libc::by_kernel(real.close(fd)));
 }
 
 void closing_stdio(FILE *stream)
@@ -40,7 +50,7 @@ using namespace vma::intercept;
 VMA_EXPORT int close(int fd)
 {
     if (ours(fd)) [[unlikely]]
-        retire(fd);
+        return close_ours(fd);
     if (libc::is_private(fd)) [[unlikely]] {
         errno = EBADF; // not the program's
         return -1;

@@ -2,14 +2,18 @@
 // connect, shutdown, options, and the calls that make a socket something that only the kernel can be.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/offload/first_byte.hpp"
 
 #include <linux/sockios.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 
 #include "compat/src/transport/exception.hpp"
 
@@ -43,9 +47,12 @@ int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t 
         return sock::connect_datagram(s, fd, address, length);
     if (disconnects(address, length))
         sock::pin_to_kernel(s, "connect() to no address");
+    sock::begin_connecting();
     const int result = libc::by_kernel(real.connect(fd, address, length));
     const KeepErrno keep;
     const bool begun = result == 0 || errno == EINPROGRESS || errno == EINTR;
+    if (begun)
+        probe::connection(fd, result == 0 ? probe::Made::kConnected : probe::Made::kConnecting);
     sock::connecting(s, fd, begun ? address : nullptr, length);
     return result;
 }
@@ -63,12 +70,7 @@ bool admit(sock::Socket &s, const char *name, unsigned long request, bool signal
 {
     char call[48];
     std::snprintf(call, sizeof call, "%s(0x%lx)", name, request);
-    const int saved = errno;
-    const bool admitted =
-        signals ? sock::admit_call(s, call, "signal-driven input") : sock::admit_call(s, call, nullptr);
-    if (admitted)
-        errno = saved;
-    return admitted;
+    return signals ? sock::admit_call(s, call, "signal-driven input") : sock::admit_call(s, call, nullptr);
 }
 
 int fcntl_tracked(sock::Socket &s, int fd, int command, void *argument)
@@ -87,7 +89,10 @@ int fcntl_tracked(sock::Socket &s, int fd, int command, void *argument)
 [[gnu::noinline]] int fcntl_ours(int fd, int command, void *argument)
 {
     sock::Socket *const s = tracked(fd);
-    return s != nullptr ? fcntl_tracked(*s, fd, command, argument) : real.fcntl(fd, command, argument);
+    VMA_LOG(kDebug, "ENTER: fcntl(fd=%d, cmd=%d)", fd, command);
+    return left("fcntl", keep_errno([=] {
+                    return s != nullptr ? fcntl_tracked(*s, fd, command, argument) : real.fcntl(fd, command, argument);
+                }));
 }
 
 bool is_number(const int *number)
@@ -132,7 +137,10 @@ int ioctl_tracked(sock::Socket &s, int fd, unsigned long request, void *argument
 [[gnu::noinline]] int ioctl_ours(int fd, unsigned long request, void *argument)
 {
     sock::Socket *const s = tracked(fd);
-    return s != nullptr ? ioctl_tracked(*s, fd, request, argument) : real.ioctl(fd, request, argument);
+    VMA_LOG(kDebug, "ENTER: ioctl(fd=%d, request=%#lx)", fd, request);
+    return left("ioctl", keep_errno([=] {
+                    return s != nullptr ? ioctl_tracked(*s, fd, request, argument) : real.ioctl(fd, request, argument);
+                }));
 }
 
 } // namespace
@@ -144,8 +152,10 @@ using namespace vma::intercept;
 
 VMA_EXPORT int connect(int fd, const sockaddr *address, socklen_t length)
 {
-    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(address, length)) [[unlikely]]
-        return connect_tracked(*s, fd, address, length);
+    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(address, length)) [[unlikely]] {
+        VMA_LOG(kDebug, "ENTER: connect(fd=%d, addrlen=%u)", fd, length);
+        return left("connect", keep_errno([=] { return connect_tracked(*s, fd, address, length); }));
+    }
     return libc::by_kernel(real.connect(fd, address, length));
 }
 
@@ -155,12 +165,30 @@ VMA_EXPORT int listen(int fd, int backlog) noexcept
 {
     if (!ours(fd)) [[likely]]
         return real.listen(fd, backlog);
-    const int result = real.listen(fd, backlog);
+    VMA_LOG(kDebug, "ENTER: listen(fd=%d, backlog=%d)", fd, backlog);
+    const int result = left("listen", real.listen(fd, backlog));
     if (sock::Socket *const s = tracked(fd); s != nullptr && result == 0) {
         const KeepErrno keep;
         sock::listening(*s, fd);
     }
     return result;
+}
+
+// Nothing is done for these two but to tell of them, as of all calls on sockets.
+VMA_EXPORT int bind(int fd, const sockaddr *address, socklen_t length) noexcept
+{
+    if (!ours(fd)) [[likely]]
+        return real.bind(fd, address, length);
+    VMA_LOG(kDebug, "ENTER: bind(fd=%d, addrlen=%u)", fd, length);
+    return left("bind", real.bind(fd, address, length));
+}
+
+VMA_EXPORT int getpeername(int fd, sockaddr *address, socklen_t *length) noexcept
+{
+    if (!ours(fd)) [[likely]]
+        return real.getpeername(fd, address, length);
+    VMA_LOG(kDebug, "ENTER: getpeername(fd=%d)", fd);
+    return left("getpeername", real.getpeername(fd, address, length));
 }
 
 VMA_EXPORT int getsockname(int fd, sockaddr *address, socklen_t *length) noexcept
@@ -170,13 +198,18 @@ VMA_EXPORT int getsockname(int fd, sockaddr *address, socklen_t *length) noexcep
         const KeepErrno keep;
         extra::send_nothing(tracked(fd), kDummyBytes);
     }
-    return real.getsockname(fd, address, length);
+    if (!ours(fd)) [[likely]]
+        return real.getsockname(fd, address, length);
+    VMA_LOG(kDebug, "ENTER: getsockname(fd=%d)", fd);
+    return left("getsockname", real.getsockname(fd, address, length));
 }
 
 VMA_EXPORT int shutdown(int fd, int how) noexcept
 {
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
-        return sock::shut_down(*s, fd, how);
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]] {
+        VMA_LOG(kDebug, "ENTER: shutdown(fd=%d, how=%d)", fd, how);
+        return left("shutdown", keep_errno([=] { return sock::shut_down(*s, fd, how); }));
+    }
     return libc::by_kernel(real.shutdown(fd, how));
 }
 
@@ -185,15 +218,19 @@ VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *l
     if (int result = 0; fd == -1 && has_room(value, length) && extra::answer(fd, level, name, value, length, result))
         [[unlikely]]
         return result;
-    if (sock::Socket *const s = tracked(fd); s != nullptr && has_room(value, length)) [[unlikely]]
-        return sock::get_option(*s, fd, level, name, value, length);
+    if (sock::Socket *const s = tracked(fd); s != nullptr && has_room(value, length)) [[unlikely]] {
+        VMA_LOG(kDebug, "ENTER: getsockopt(fd=%d, level=%d, optname=%d)", fd, level, name);
+        return left("getsockopt", keep_errno([=] { return sock::get_option(*s, fd, level, name, value, length); }));
+    }
     return real.getsockopt(fd, level, name, value, length);
 }
 
 VMA_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t length) noexcept
 {
-    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(value, length)) [[unlikely]]
-        return sock::set_option(*s, fd, level, name, value, length);
+    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(value, length)) [[unlikely]] {
+        VMA_LOG(kDebug, "ENTER: setsockopt(fd=%d, level=%d, optname=%d, optlen=%u)", fd, level, name, length);
+        return left("setsockopt", keep_errno([=] { return sock::set_option(*s, fd, level, name, value, length); }));
+    }
     return real.setsockopt(fd, level, name, value, length);
 }
 

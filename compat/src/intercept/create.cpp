@@ -14,6 +14,7 @@
 #include "compat/src/config/privileged.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/table/uring.hpp"
@@ -66,7 +67,7 @@ void explain_refusal(int fd)
                 "as no line of %s has \"privileged\" and its path",
                 config::kPrivilegedFile);
     if (!config::params().offloaded_sockets && !libc::in_vfork_child())
-        VMA_LOG(kDebug, "fd=%d: not accelerated: VMA_OFFLOADED_SOCKETS is 0", fd);
+        VMA_LOG(kDetails, "fd=%d: not accelerated: VMA_OFFLOADED_SOCKETS is 0", fd);
 }
 
 void socket_made(int fd, int domain, int type, const void *caller)
@@ -76,6 +77,7 @@ void socket_made(int fd, int domain, int type, const void *caller)
         return;
     if (!tracking())
         return explain_refusal(fd);
+    VMA_LOG(kDebug, "ENTER: socket(domain=%d, type=%#x)", domain, static_cast<unsigned>(type));
     if (config::params().exception_handling == sock::kExitUnlessStarted)
         sock::start_or_exit();
     if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
@@ -84,6 +86,7 @@ void socket_made(int fd, int domain, int type, const void *caller)
         sock::track_new(fd, (type & SOCK_NONBLOCK) != 0);
     number_tracked(fd);
     extra::follow(fd);
+    left("socket", fd);
 }
 
 // A listener that we don't know was there before us: a program that replaced itself, a service manager that passed it.
@@ -112,7 +115,20 @@ int epoll_made(int fd, const void *caller)
         return fd;
     mux::epoll_created(fd);
     number_tracked(fd);
-    return fd;
+    VMA_LOG(kDebug, "ENTER: epoll_create()");
+    return left("epoll_create", fd);
+}
+
+// Of a listener of ours; it is called often, and only the level is looked at.
+void told_accept(int listener)
+{
+    if (config::log_enabled(config::Level::kDebug) && ours(listener)) [[unlikely]]
+        VMA_LOG(kDebug, "ENTER: accept(fd=%d)", listener);
+}
+
+int accepted(int listener, int fd)
+{
+    return config::log_enabled(config::Level::kDebug) && ours(listener) ? left("accept", fd) : fd;
 }
 
 int given(int fd)
@@ -134,10 +150,11 @@ int both_given(int result, const int *pair)
 
 int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags)
 {
+    told_accept(listener);
     const int fd = real.accept4(listener, address, length, flags);
     if (fd >= 0)
         socket_accepted(listener, fd, flags);
-    return fd;
+    return accepted(listener, fd);
 }
 
 } // namespace vma::intercept
@@ -156,10 +173,11 @@ VMA_EXPORT int socket(int domain, int type, int protocol) noexcept
 
 VMA_EXPORT int accept(int listener, sockaddr *address, socklen_t *length)
 {
+    told_accept(listener);
     const int fd = real.accept(listener, address, length);
     if (fd >= 0)
         socket_accepted(listener, fd, 0);
-    return fd;
+    return accepted(listener, fd);
 }
 
 VMA_EXPORT int accept4(int listener, sockaddr *address, socklen_t *length, int flags)

@@ -4,7 +4,10 @@
 #include "compat/src/intercept/export.hpp"
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/table/read_urings.hpp"
+#include "compat/src/table/uring.hpp"
 
 namespace vma::intercept {
 
@@ -23,6 +26,15 @@ bool open_number(int fd)
 {
     const KeepErrno keep;
     return real.fcntl(fd, F_GETFD) >= 0;
+}
+
+// An io_uring may still look it up.
+void number_named(int fd)
+{
+    if (sock::Socket *const s = sock::lookup(fd))
+        sock::pin_to_kernel(*s, "io_uring");
+    if (mux::is_epoll(fd))
+        sock::ring_seen("an io_uring may use an epoll set");
 }
 
 // dup2() and dup3(). The target is retired only if the kernel is going to close it.
@@ -55,12 +67,15 @@ void retire(int fd)
         sock::forget(fd);
     if (mux::is_epoll(fd))
         mux::epoll_closed(fd);
+    sock::forget_uring(fd);
     g_ours.remove(fd);
 }
 
 void number_tracked(int fd)
 {
     g_ours.add(fd);
+    if (sock::is_named_for_later(fd)) [[unlikely]]
+        number_named(fd);
     if (fd > STDERR_FILENO)
         return;
     if (sock::Socket *const s = sock::lookup(fd))
@@ -69,6 +84,10 @@ void number_tracked(int fd)
 
 void duplicated(int old_fd, int new_fd)
 {
+    if (ours(old_fd)) {
+        VMA_LOG(kDebug, "ENTER: dup(fd=%d)", old_fd);
+        left("dup", new_fd);
+    }
     if (libc::in_vfork_child())
         return note_duplicate_for_program(old_fd);
     const KeepErrno keep;
@@ -79,6 +98,8 @@ void duplicated(int old_fd, int new_fd)
         sock::track_dup(old_fd, new_fd);
     else if (mux::is_epoll(old_fd))
         mux::epoll_dup(old_fd, new_fd);
+    else if (sock::find_uring(old_fd))
+        return sock::ring_seen("an io_uring has two descriptors");
     else
         return;
     number_tracked(new_fd);

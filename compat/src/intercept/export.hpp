@@ -10,6 +10,7 @@
 
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
@@ -30,17 +31,8 @@ namespace vma::intercept {
 
 using libc::real;
 
-class KeepErrno
-{
-public:
-    KeepErrno() = default;
-    ~KeepErrno() { errno = saved_; }
-    KeepErrno(const KeepErrno &) = delete;
-    KeepErrno &operator=(const KeepErrno &) = delete;
-
-private:
-    const int saved_ = errno;
-};
+using libc::keep_errno;
+using libc::KeepErrno;
 
 // The tracked socket behind a descriptor of this process, or nullptr.
 inline sock::Socket *tracked(int fd)
@@ -51,7 +43,7 @@ inline sock::Socket *tracked(int fd)
     return s;
 }
 
-// The numbers that are tracked sockets or epoll sets. Atomic.
+// The numbers that are tracked sockets, epoll sets or io_urings whose submissions are read. Atomic.
 extern libc::DescriptorMap<sock::kMaxTracked> g_ours;
 
 inline bool ours(int fd)
@@ -120,7 +112,7 @@ inline void was_duplicated(int old_fd, int new_fd)
 }
 
 // After a number became ours. A socket that got the number 0, 1 or 2 is given to the kernel: stdio and programs that
-// are started later use these without asking us.
+// are started later use these without asking us. So is one whose number an io_uring waits to use.
 void number_tracked(int fd);
 
 // Retires all of a range.

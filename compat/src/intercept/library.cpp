@@ -13,6 +13,7 @@
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/process/call_trace.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/stats/region.hpp"
@@ -25,6 +26,7 @@ namespace {
     const bool opened = vma::config::is_opened();
     opened ? vma::libc::resolve_real() : vma::libc::resolve_real_at_start();
     vma::config::load_params();
+    vma::config::observe_log_level(vma::sock::trace_calls);
     vma::rules::load();
     if (vma::config::params().handle_sigintr)
         vma::libc::let_interrupts_end_all_polling();

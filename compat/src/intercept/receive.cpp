@@ -39,7 +39,7 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
         return libc::by_kernel(real.recvmsg(fd, message, flags));
     if (!libc::can_update(message, sizeof *message)) [[unlikely]]
         return receive_untold(*s, fd, *message, flags);
-    return sock::receive_msg(*s, fd, message, flags);
+    return keep_errno([=] { return sock::receive_msg(*s, fd, message, flags); });
 }
 
 [[gnu::noinline]] int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags,
@@ -54,7 +54,7 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
         return n > 0 ? fault() : n;
     }
     if (there != 0) [[likely]]
-        return sock::receive_messages(s, fd, messages, there, flags, timeout);
+        return keep_errno([=, &s] { return sock::receive_messages(s, fd, messages, there, flags, timeout); });
     if (messages == nullptr || count == 0 || !is_there(&messages->msg_hdr))
         return libc::by_kernel(real.recvmmsg(fd, messages, count, flags, timeout));
     return receive_untold(s, fd, messages->msg_hdr, flags);
@@ -84,7 +84,7 @@ VMA_EXPORT ssize_t readv(int fd, const iovec *parts, int count)
     if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
         return libc::by_kernel(real.readv(fd, parts, count));
     msghdr message = message_of(parts, count);
-    return sock::receive_msg(*s, fd, &message, 0);
+    return keep_errno([&] { return sock::receive_msg(*s, fd, &message, 0); });
 }
 
 VMA_EXPORT ssize_t preadv2(int fd, const iovec *parts, int count, off_t offset, int flags)
@@ -93,7 +93,8 @@ VMA_EXPORT ssize_t preadv2(int fd, const iovec *parts, int count, off_t offset, 
     if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
         return libc::by_kernel(real.preadv2(fd, parts, count, offset, flags));
     msghdr message = message_of(parts, count);
-    return sock::receive_msg(*s, fd, &message, (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+    const int how = (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
+    return keep_errno([&] { return sock::receive_msg(*s, fd, &message, how); });
 }
 
 VMA_ALIAS(preadv2) ssize_t preadv64v2(int, const iovec *, int, off_t, int);

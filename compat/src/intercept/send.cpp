@@ -2,6 +2,7 @@
 // Everything that writes to a descriptor.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/vector.hpp"
 
@@ -10,11 +11,15 @@ namespace vma::intercept {
 namespace {
 
 // sendto(MSG_FASTOPEN) is a connect(); its data leaves by the kernel.
-template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, const void *to, socklen_t length, Send send)
+template <typename Send>
+[[gnu::cold, gnu::noinline]] ssize_t send_connecting(sock::Socket &s, int fd, const void *to, socklen_t length,
+                                                     Send send)
 {
     const ssize_t result = send();
     const KeepErrno keep;
     const bool begun = result >= 0 || errno == EINPROGRESS || errno == EINTR;
+    if (begun)
+        probe::connection(fd, result >= 0 ? probe::Made::kConnected : probe::Made::kConnecting);
     sock::connecting(s, fd, begun ? static_cast<const sockaddr *>(to) : nullptr, length);
     return result;
 }
@@ -38,7 +43,7 @@ ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
     if ((flags & MSG_FASTOPEN) != 0 && message != nullptr && !sock::is_datagram(s))
         return send_connecting(s, fd, message->msg_name, message->msg_namelen,
                                [=] { return libc::by_kernel(real.sendmsg(fd, message, flags)); });
-    return sock::send_msg(s, fd, message, flags);
+    return keep_errno([=, &s] { return sock::send_msg(s, fd, message, flags); });
 }
 
 int send_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
@@ -47,7 +52,7 @@ int send_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int
     if (there == 0 && (messages == nullptr || count == 0 || !is_there_to_send(&messages->msg_hdr)))
         return libc::by_kernel(real.sendmmsg(fd, messages, count, flags));
     if (there != 0 && ((flags & MSG_FASTOPEN) == 0 || sock::is_datagram(s))) [[likely]]
-        return sock::send_messages(s, fd, messages, there, flags);
+        return keep_errno([=, &s] { return sock::send_messages(s, fd, messages, there, flags); });
     const ssize_t n = send_message(s, fd, &messages->msg_hdr, flags); // the others by the program's next call
     if (n < 0)
         return -1;
@@ -89,7 +94,7 @@ VMA_EXPORT ssize_t writev(int fd, const iovec *parts, int count)
     if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
         return libc::by_kernel(real.writev(fd, parts, count));
     const msghdr message = message_of(parts, count);
-    return sock::send_msg(*s, fd, &message, 0);
+    return keep_errno([&] { return sock::send_msg(*s, fd, &message, 0); });
 }
 
 VMA_EXPORT ssize_t pwritev2(int fd, const iovec *parts, int count, off_t offset, int flags)
@@ -98,7 +103,8 @@ VMA_EXPORT ssize_t pwritev2(int fd, const iovec *parts, int count, off_t offset,
     if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
         return libc::by_kernel(real.pwritev2(fd, parts, count, offset, flags));
     const msghdr message = message_of(parts, count);
-    return sock::send_msg(*s, fd, &message, (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+    const int how = (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
+    return keep_errno([&] { return sock::send_msg(*s, fd, &message, how); });
 }
 
 VMA_ALIAS(pwritev2) ssize_t pwritev64v2(int, const iovec *, int, off_t, int);
@@ -160,7 +166,7 @@ VMA_EXPORT ssize_t sendfile(int fd, int file, off_t *offset, size_t count) noexc
         return libc::by_kernel(real.sendfile(fd, file, offset, count));
     if (offset != nullptr && !libc::can_update(offset, sizeof *offset))
         return send_file_untold(*s, fd, file, *offset, count);
-    return sock::send_file(*s, fd, file, offset, count);
+    return keep_errno([=] { return sock::send_file(*s, fd, file, offset, count); });
 }
 
 VMA_ALIAS(sendfile) ssize_t sendfile64(int, int, off64_t *, size_t) noexcept;
@@ -171,7 +177,8 @@ VMA_EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offs
     sock::Socket *const to = out_offset == nullptr ? tracked(out) : nullptr;
     if ((from == nullptr) == (to == nullptr)) [[likely]]
         return libc::by_kernel(real.splice(in, in_offset, out, out_offset, size, flags));
-    if (from != nullptr)
-        return sock::splice_from(*from, in, out, out_offset, size, flags);
-    return sock::splice_to(*to, out, in, in_offset, size, flags);
+    return keep_errno([=] {
+        return from != nullptr ? sock::splice_from(*from, in, out, out_offset, size, flags)
+                               : sock::splice_to(*to, out, in, in_offset, size, flags);
+    });
 }

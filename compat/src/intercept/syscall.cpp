@@ -5,9 +5,9 @@
 
 #include "compat/src/intercept/sandbox.hpp"
 #include "compat/src/intercept/sets.hpp"
+#include "compat/src/intercept/uring_calls.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/provider_text.hpp"
-#include "compat/src/table/uring.hpp"
 
 #include <linux/sched.h> // clone_args
 #include <sched.h>
@@ -139,25 +139,18 @@ bool changes_descriptors(long number, const Arguments &a, long &result)
     }
 }
 
-// A ring of io_uring. One that is only entered, or told of buffers, is another process's, or was set up past us.
-bool concerns_ring(long number, const Arguments &a, long &result)
+bool concerns_uring(long number, const Arguments &a, const void *caller, long &result)
 {
     switch (number) {
     case SYS_io_uring_setup:
-        result = real_syscall(number, a);
-        if (result < 0)
-            return true;
-        number_given(static_cast<int>(result));
-        sock::ring_seen("io_uring_setup");
+        result = set_up_uring(a.at, caller);
         return true;
     case SYS_io_uring_enter:
-    case SYS_io_uring_register: {
-        const KeepErrno keep;
-        if (!sock::ring_in_use() && !sock::sandboxed() &&
-            sock::finds_ring()) // not a call that only asks whether there is io_uring
-            sock::ring_seen("io_uring_enter");
-        return false;
-    }
+        result = enter_uring(a.at);
+        return true;
+    case SYS_io_uring_register:
+        result = register_with_uring(a.at);
+        return true;
     default:
         return false;
     }
@@ -429,7 +422,7 @@ inline bool has_wrapper(long number, long first)
     long result = 0;
     if (libc::is_provider(caller))
         return real_syscall(number, a);
-    if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
+    if (concerns_process(number, a, result) || concerns_uring(number, a, caller, result) ||
         changes_descriptors(number, a, result) || may_concern_us(number, a, result) || moves_bytes(number, a, result))
         return result;
     return real_syscall(number, a);

@@ -2,6 +2,7 @@
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/intercept/call_log.hpp"
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/intercept/sandboxed_wait.hpp"
 #include "compat/src/intercept/sets.hpp"
@@ -75,7 +76,7 @@ timespec time_from(const timespec &start, const timespec &timeout)
     ::clock_gettime(CLOCK_MONOTONIC, &start);
     timespec left = timeout != nullptr ? *timeout : timespec{};
     for (;;) {
-        const int n = mux::poll(fds, count, timeout != nullptr ? &left : nullptr, mask);
+        const int n = mux::g_wait_calls.poll(fds, count, timeout != nullptr ? &left : nullptr, mask);
         const int ready = n > 0 ? screen(fds, count, n) : n;
         if (ready != 0 || n == 0)
             return ready;
@@ -86,7 +87,10 @@ timespec time_from(const timespec &start, const timespec &timeout)
 
 int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
 {
-    return extra::any_callbacks() ? poll_screened(fds, count, timeout, mask) : mux::poll(fds, count, timeout, mask);
+    return keep_errno([=] {
+        return extra::any_callbacks() ? poll_screened(fds, count, timeout, mask)
+                                      : mux::g_wait_calls.poll(fds, count, timeout, mask);
+    });
 }
 
 [[gnu::noinline]] int poll_ours(pollfd *fds, nfds_t count, int timeout)
@@ -157,7 +161,7 @@ private:
     ::clock_gettime(CLOCK_MONOTONIC, &start);
     timespec span = timeout != nullptr ? *timeout : timespec{};
     for (;;) {
-        const int n = mux::select(count, in, out, err, timeout != nullptr ? &span : nullptr, mask, left);
+        const int n = mux::g_wait_calls.select(count, in, out, err, timeout != nullptr ? &span : nullptr, mask, left);
         const int ready = n > 0 ? select.screen(n) : n;
         if (ready != 0 || n == 0 || !select.restore())
             return ready;
@@ -169,8 +173,10 @@ private:
 int select_all(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout, const sigset_t *mask,
                timespec *left)
 {
-    return extra::any_callbacks() ? select_screened(count, in, out, err, timeout, mask, left)
-                                  : mux::select(count, in, out, err, timeout, mask, left);
+    return keep_errno([=] {
+        return extra::any_callbacks() ? select_screened(count, in, out, err, timeout, mask, left)
+                                      : mux::g_wait_calls.select(count, in, out, err, timeout, mask, left);
+    });
 }
 
 bool has_room(int count, const fd_set *in, const fd_set *out, const fd_set *err)
@@ -281,10 +287,14 @@ VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const ti
 
 VMA_EXPORT int epoll_ctl(int epfd, int operation, int fd, epoll_event *event) noexcept
 {
-    if (set_of_ours(epfd))
-        return mux::epoll_control(epfd, operation, fd, event);
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]] // nobody would wake who waits on that set
+    if (set_of_ours(epfd)) {
+        VMA_LOG(kDebug, "ENTER: epoll_ctl(epfd=%d, op=%d, fd=%d)", epfd, operation, fd);
+        return left("epoll_ctl", keep_errno([=] { return mux::epoll_control(epfd, operation, fd, event); }));
+    }
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]] { // nobody would wake who waits on that set
+        const KeepErrno keep;
         sock::pin_to_kernel(*s, "in an epoll set that was made past the library");
+    }
     return real.epoll_ctl(epfd, operation, fd, event);
 }
 
@@ -292,19 +302,19 @@ VMA_EXPORT int epoll_wait(int epfd, epoll_event *events, int max, int timeout)
 {
     if (timeout == 0 ? mux::only_kernel(epfd) : !set_of_ours(epfd))
         return real.epoll_wait(epfd, events, max, timeout);
-    return mux::epoll_wait_ms(epfd, events, max, timeout, nullptr);
+    return keep_errno([=] { return mux::g_wait_calls.epoll_wait_ms(epfd, events, max, timeout, nullptr); });
 }
 
 VMA_EXPORT int epoll_pwait(int epfd, epoll_event *events, int max, int timeout, const sigset_t *mask)
 {
     if ((timeout == 0 ? mux::only_kernel(epfd) : !set_of_ours(epfd)) || !valid(mask))
         return real.epoll_pwait(epfd, events, max, timeout, mask);
-    return mux::epoll_wait_ms(epfd, events, max, timeout, mask);
+    return keep_errno([=] { return mux::g_wait_calls.epoll_wait_ms(epfd, events, max, timeout, mask); });
 }
 
 VMA_EXPORT int epoll_pwait2(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask)
 {
     if (!set_of_ours(epfd) || !valid(timeout) || !valid(mask))
         return real.epoll_pwait2(epfd, events, max, timeout, mask);
-    return mux::epoll_wait(epfd, events, max, timeout, mask);
+    return keep_errno([=] { return mux::g_wait_calls.epoll_wait(epfd, events, max, timeout, mask); });
 }

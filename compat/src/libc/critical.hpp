@@ -74,10 +74,15 @@ inline ssize_t write(int fd, const void *bytes, std::size_t len)
     return real.syscall(SYS_write, fd, bytes, len);
 }
 
+inline int poll(pollfd *fds, nfds_t count, int milliseconds)
+{
+    const timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+    return static_cast<int>(real.syscall(SYS_ppoll, fds, count, &limit, nullptr, std::size_t{0}));
+}
+
 inline int poll_now(pollfd *fds, nfds_t count) // a look, no wait
 {
-    const timespec now = {};
-    return static_cast<int>(real.syscall(SYS_ppoll, fds, count, &now, nullptr, std::size_t{0}));
+    return uncancelled::poll(fds, count, 0);
 }
 
 } // namespace uncancelled

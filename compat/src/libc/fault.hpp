@@ -23,7 +23,7 @@ namespace vma::libc {
 inline constexpr std::uintptr_t kSmallestPage = 4096;
 inline constexpr std::size_t kMostTouched = 1 << 20; // bytes, where it is not known how many are moved
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 // The entry is part of the group of the function that it is of, or what the linker drops would leave entries of
 // nothing.
 #define VMA_TOUCHES(fault)                                                                                             \
@@ -32,11 +32,25 @@ inline constexpr std::size_t kMostTouched = 1 << 20; // bytes, where it is not k
     ".long 1b - .\n"                                                                                                   \
     ".long " fault " - .\n"                                                                                            \
     ".popsection"
+#endif
+#if defined(__x86_64__)
+#define VMA_READ "1: testb $0, %0\n"
+#define VMA_OVERWRITE "1: movb $0, %0\n"
+#define VMA_UPDATE "1: orb $0, %0\n"
+#define VMA_SPOILS "cc"
+#elif defined(__aarch64__)
+#define VMA_READ "1: ldrb wzr, %0\n"
+#define VMA_OVERWRITE "1: strb wzr, %0\n"
+#define VMA_UPDATE "1: ldrb w9, %0\n" VMA_TOUCHES("%l[fault]") "\n1: strb w9, %0\n"
+#define VMA_SPOILS "x9"
+#endif
+
+#if defined(__x86_64__) || defined(__aarch64__)
 #define VMA_TOUCH(instruction, address)                                                                                \
-    asm goto("1: " instruction " %0\n" VMA_TOUCHES("%l[fault]")                                                        \
+    asm goto(instruction VMA_TOUCHES("%l[fault]")                                                                      \
              :                                                                                                         \
              : "m"(*reinterpret_cast<unsigned char *>(address))                                                        \
-             : "cc", "memory"                                                                                          \
+             : VMA_SPOILS, "memory"                                                                                    \
              : fault)
 #else // a fault ends the program
 #define VMA_TOUCH(instruction, address)                                                                                \
@@ -48,7 +62,7 @@ inline constexpr std::size_t kMostTouched = 1 << 20; // bytes, where it is not k
 // the way of AddressSanitizer: these are no accesses of ours.
 [[gnu::always_inline, nodiscard]] inline bool touch_to_read(std::uintptr_t address)
 {
-    VMA_TOUCH("testb $0,", address);
+    VMA_TOUCH(VMA_READ, address);
     return true;
 fault:
     return false;
@@ -56,7 +70,7 @@ fault:
 
 [[gnu::always_inline, nodiscard]] inline bool touch_to_overwrite(std::uintptr_t address)
 {
-    VMA_TOUCH("movb $0,", address);
+    VMA_TOUCH(VMA_OVERWRITE, address);
     return true;
 fault:
     return false;
@@ -64,7 +78,7 @@ fault:
 
 [[gnu::always_inline, nodiscard]] inline bool touch_to_update(std::uintptr_t address)
 {
-    VMA_TOUCH("orb $0,", address);
+    VMA_TOUCH(VMA_UPDATE, address);
     return true;
 fault:
     return false;
@@ -120,6 +134,13 @@ template <typename Touch>
     return touch_pages(address, length, touch_to_update) == length;
 }
 
+// Where a register is perhaps not what it was when a load into it has failed.
+template <typename T> [[gnu::always_inline]] inline T loaded_or(const T &place, T otherwise)
+{
+    const auto address = reinterpret_cast<std::uintptr_t>(&place);
+    return touch_to_read(address) && touch_to_read(address + sizeof place - 1) ? place : otherwise;
+}
+
 // What stands there, or `otherwise` if nothing does. Only where faults are caught: a loop over what a program gives to
 // poll() has looked.
 [[gnu::always_inline]] inline int load_or(const int &place, int otherwise)
@@ -128,7 +149,7 @@ template <typename Touch>
     asm("1: movl %1, %0\n2:\n" VMA_TOUCHES("2b") : "+r"(otherwise) : "m"(place));
     return otherwise;
 #else
-    return place;
+    return loaded_or(place, otherwise);
 #endif
 }
 
@@ -138,7 +159,7 @@ template <typename Touch>
     asm("1: movq %1, %0\n2:\n" VMA_TOUCHES("2b") : "+r"(otherwise) : "m"(place));
     return otherwise;
 #else
-    return place;
+    return loaded_or(place, otherwise);
 #endif
 }
 

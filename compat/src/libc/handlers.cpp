@@ -105,7 +105,27 @@ template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, sigin
     t_libc.critical.deferred |= bit_of(signal);
 }
 
+#if defined(__aarch64__)
+// Linux gives a handler without SA_SIGINFO nothing but the signal's number there. The rest lies on the stack all the
+// same, where the kernel's struct rt_sigframe has it: what is known of the signal, unset then, and the context.
+extern "C" [[gnu::visibility("hidden")]] void vma_trampoline(int signal, siginfo_t *info, void *context);
+static_assert(sizeof(siginfo_t) == 128);
+asm(".pushsection .text\n"
+    ".global vma_trampoline\n"
+    ".hidden vma_trampoline\n"
+    ".type vma_trampoline, %function\n"
+    "vma_trampoline:\n"
+    "    hint #34\n" // a place that a jump may lead to, where the processor asks for that
+    "    mov x1, sp\n"
+    "    add x2, sp, #128\n"
+    "    b vma_trampoline_of_three\n"
+    ".size vma_trampoline, . - vma_trampoline\n"
+    ".popsection");
+constexpr Handler kEntry = vma_trampoline;
+#else
 void trampoline(int signal, siginfo_t *info, void *context);
+constexpr Handler kEntry = trampoline;
+#endif
 
 // A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and
 // mask.
@@ -114,7 +134,7 @@ template <int kSignal> [[gnu::noinline]] void put_back()
     KernelAction &now = g_handlers.faults[kSignal == SIGBUS ? 1 : 0];
     if (raw_syscall(SYS_rt_sigaction, kSignal, nullptr, &now, sizeof now.mask) != 0 || now.handler != nullptr)
         return;
-    now.handler = &trampoline;
+    now.handler = kEntry;
     raw_syscall(SYS_rt_sigaction, kSignal, &now, nullptr, sizeof now.mask);
 }
 
@@ -128,7 +148,12 @@ template <int kSignal> [[gnu::noinline]] void put_back()
 
 // Handlers without SA_SIGINFO get the other two arguments too; they don't look at them. One for one signal only
 // (SA_RESETHAND) is not installed any more by now, and one for a fault can't wait: they run at once.
+#if defined(__aarch64__)
+extern "C" [[gnu::visibility("hidden"), gnu::used]] void vma_trampoline_of_three(int signal, siginfo_t *info,
+                                                                                 void *context)
+#else
 void trampoline(int signal, siginfo_t *info, void *context)
+#endif
 {
     const Record record = record_of(signal);
     if (signal == SIGSEGV || signal == SIGBUS)
@@ -141,7 +166,7 @@ void trampoline(int signal, siginfo_t *info, void *context)
 
 sighandler_t trampoline_address()
 {
-    return reinterpret_cast<sighandler_t>(reinterpret_cast<Record>(&trampoline));
+    return reinterpret_cast<sighandler_t>(reinterpret_cast<Record>(kEntry));
 }
 
 sighandler_t handler_of(Record record)

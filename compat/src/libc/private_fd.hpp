@@ -38,4 +38,10 @@ int make_private(int fd);
 // Closes it.
 void close_private(int fd);
 
+// It becomes the provider's.
+inline void disown_private(int fd)
+{
+    g_private.ours.remove(fd);
+}
+
 } // namespace vma::libc

@@ -4,6 +4,13 @@
 // which have no wrappers, link it too.
 #pragma once
 
+#include <features.h>
+
+#if !defined(__GLIBC__)
+#error                                                                                                                 \
+    "libvma.so stands in for the functions of glibc: names, versions and cancellation. Another libc can have the provider alone (doc/portability.md)"
+#endif
+
 #include <aio.h>
 #include <dirent.h>
 #include <execinfo.h>

@@ -31,6 +31,15 @@ inline void set_signal_wake_fd(int fd)
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
+class SignalWake
+{
+public:
+    explicit SignalWake(int fd) { set_signal_wake_fd(fd); }
+    ~SignalWake() { set_signal_wake_fd(-1); }
+    SignalWake(const SignalWake &) = delete;
+    SignalWake &operator=(const SignalWake &) = delete;
+};
+
 // A handler that runs on an alternate stack can't tell by addresses how deep the interrupted call lies.
 bool on_alternate_stack();
 

@@ -6,6 +6,7 @@
 #include <ucontext.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace vma::libc {
 
@@ -27,12 +28,16 @@ extern "C" {
 // Sends the interrupted thread to where it goes on, if an instruction of the table failed.
 [[gnu::always_inline]] inline bool go_on(void *context)
 {
+#if defined(__x86_64__) || defined(__aarch64__)
 #if defined(__x86_64__)
-    greg_t &at = static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP];
+    auto &at = static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP];
+#else
+    auto &at = static_cast<ucontext_t *>(context)->uc_mcontext.pc;
+#endif
     for (const Touch *touch = __start_vma_touches; touch != __stop_vma_touches; ++touch) {
         if (place_of(touch->instruction) != static_cast<std::uintptr_t>(at))
             continue;
-        at = static_cast<greg_t>(place_of(touch->fault));
+        at = static_cast<std::remove_reference_t<decltype(at)>>(place_of(touch->fault));
         return true;
     }
 #else

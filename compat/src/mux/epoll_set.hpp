@@ -84,6 +84,7 @@ struct alignas(64) Set {
     std::atomic<bool> kernel_first{true};
     std::atomic<bool> always_asks{false}; // of some that it has, or had, nobody tells that
     std::atomic<std::uint32_t> added{0};  // untracked descriptors, at least so many as are in it
+    std::atomic<std::uint32_t> moving{0}; // entries on their way between the kernel's set and ours; written with `lock`
     KernelShare kernel_share;
     SpinHabit spins;
     std::atomic<sock::RingMask> rings{0};      // that its taken entries are on, or were
@@ -133,7 +134,7 @@ inline bool is_taken(const Set &set)
 // Is there something in it that only the kernel knows of?
 inline bool is_mixed(const Set &set)
 {
-    return set.added.load(std::memory_order_relaxed) != 0 ||
+    return set.added.load(std::memory_order_relaxed) != 0 || set.moving.load(std::memory_order_relaxed) != 0 ||
            set.tracked.load(std::memory_order_relaxed) != set.taken.load(std::memory_order_relaxed);
 }
 
@@ -209,6 +210,7 @@ inline bool only_kernel(int epfd)
 
 int highest_set();                         // the highest number that one has had
 Set *adopt_set(int epfd);                  // an epoll descriptor that is not known yet; nullptr: no memory
+stats::Mux &make_record(Set &set);         // that it counts in
 void recycle_if_unused(Set &set);          // of a dead set: gives its descriptors and memory back
 int live_number(const Set &set, int epfd); // epfd, or another descriptor of the same set; -1 when all are closed
 
@@ -228,6 +230,8 @@ void drop_entry(Set &set, Entry &entry);                        // set.lock held
 // To the kernel set as the program asked, or the same for an entry that is there (`op` ADD or MOD). set.lock held.
 int register_in_kernel(Set &set, Entry &entry, int op);
 
+// An entry on its way is seen on neither side: true where there was one, and now it has arrived. No lock held.
+bool awaits_move(Set &set);
 bool take_over(Set &set, Entry &entry);            // set.lock held; false: can't be, the entry is as it was
 void give_back(Set &set, Entry &entry);            // set.lock held
 void leave_side(Set &set, Entry &entry);           // the kernel forgets a taken entry; set.lock held
@@ -259,14 +263,25 @@ void kick(Set &set);                                             // wakes one sl
 // For a thread that will harvest this set.
 unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask) = sock::engine_poll);
 
+inline constexpr unsigned kMostLooks = 8; // while news keep coming
+
+// Takes in all that has come by the engine. Another thread that is at it is waited for.
+void drain_rings(Set &set);
+
 // Numbers a look at both sides, so that nobody is in its result twice: an entry that is taken over after the round
 // began may be in the kernel's part already, and waits for the next one.
 std::uint64_t begin_round(Set &set);
 
+// At what a look at the list ends early: what is behind it may be later than what the kernel has by now.
+enum class Heeds : std::uint8_t {
+    kNothing,
+    kMarks,  // something has come since the kernel was asked (`kernel_first`)
+    kKernel, // that, or an entry that waits for the kernel's news (`kernel_waits`)
+};
+
 // What is ready of the first `most` on the list, each entry once. `round`: of a look whose kernel's part is to be
-// reported with this; 0: there is none. `heeds_kernel`: it ends at one that waits for the kernel's news
-// (`kernel_waits`): what is behind it may be later than those.
-int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel = false);
+// reported with this; 0: there is none.
+int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, Heeds heeds = Heeds::kNothing);
 bool go_to_sleep(Set &set); // false: there is something on the list
 void wake_up(Set &set);
 void relay(Set &set); // on leaving: others sleep, and what is left may be for them

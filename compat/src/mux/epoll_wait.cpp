@@ -8,12 +8,14 @@
 #include <climits>
 
 #include "compat/src/base/clock.hpp"
+#include "compat/src/base/fence.hpp"
 #include "compat/src/base/spin_mask.hpp"
 #include "compat/src/base/spin_time.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/epoll_set.hpp"
@@ -70,25 +72,6 @@ int strip(Set &set, epoll_event *events, int n, int &side)
     return kept;
 }
 
-class SignalWake
-{
-public:
-    explicit SignalWake(int fd) { libc::set_signal_wake_fd(fd); }
-    ~SignalWake() { libc::set_signal_wake_fd(-1); }
-    SignalWake(const SignalWake &) = delete;
-    SignalWake &operator=(const SignalWake &) = delete;
-};
-
-[[gnu::cold]] stats::Mux &make_record(Set &set)
-{
-    stats::Mux &made = stats::claim_set(set.epfd.load(std::memory_order_relaxed));
-    stats::Mux *before = nullptr;
-    if (set.record.compare_exchange_strong(before, &made, std::memory_order_acq_rel))
-        return made;
-    stats::give_back(made);
-    return *before;
-}
-
 stats::Mux &record_of(Set &set)
 {
     stats::Mux *const record = set.record.load(std::memory_order_acquire);
@@ -120,8 +103,10 @@ public:
             n = asked ? 0 : look_at_both();
         } else if (n == 0) {
             deadline_.start();
-            SpinTime time = goes_by_habit(params.select_poll_learns) ? SpinTime(set_.spins, rest_, deadline_.end())
-                                                                     : SpinTime(params.select_poll, deadline_.end());
+            SpinTime time = goes_by_habit(params.select_poll_learns)
+                                ? SpinTime(set_.spins, rest_, deadline_.end())
+                                : SpinTime(params.select_poll * kNanosPerMicro, deadline_.end(),
+                                           gives_way(params.select_poll_gives_way) ? &rest_ : nullptr);
             if (time.spins())
                 n = spin(kernel, time);
             if (n == 0) {
@@ -132,15 +117,13 @@ public:
             if (n == kTimedOut)
                 n = 0;
         }
-        const int error = errno;
+        const libc::KeepErrno keep;
         relay(set_);
-        errno = error;
         return count_.done(n);
     }
 
 private:
     static constexpr int kTimedOut = INT_MIN;
-    static constexpr unsigned kMostLooks = 8;
 
     bool mixed() const { return is_mixed(set_); }
 
@@ -167,16 +150,19 @@ private:
         return kept;
     }
 
-    // `news`: it had something, be it of what is on our list only.
-    int look_at_kernel(bool &news)
+    // `news`: it had something, be it of what is on our list only. `listed`: so much was there before it was asked.
+    int look_at_kernel(bool &news, unsigned &listed)
     {
         int side = kNoNews;
         news = false;
+        listed = 0;
         const int number = live_number(set_, epfd_);
         if (number < 0)
             return 0;
         round_ = begin_round(set_);
         set_.kernel_first.store(false, std::memory_order_seq_cst);
+        listed = set_.ready.load(std::memory_order_acquire);
+        sock::fence_after_exchange(); // the kernel looks at its list without a lock
         const int n = libc::real.epoll_wait(number, events_, max_, 0);
         if (n < 0 || n == max_) // not asked, or it may have more
             set_.kernel_first.store(true, std::memory_order_relaxed);
@@ -185,7 +171,7 @@ private:
     }
 
     // Of the list no more than the first `most`.
-    [[gnu::always_inline]] int harvest_after(int n, unsigned most = UINT_MAX, bool heeds_kernel = false)
+    [[gnu::always_inline]] int harvest_after(int n, unsigned most = UINT_MAX, Heeds heeds = Heeds::kNothing)
     {
         const unsigned found = std::min(set_.ready.load(std::memory_order_acquire), most);
         if (n < 0 || n == max_ || found == 0)
@@ -193,7 +179,7 @@ private:
         const auto room = static_cast<unsigned>(max_ - n);
         if (!libc::can_update(events_ + n, std::min(found, room) * sizeof *events_))
             return n != 0 ? n : fail(EFAULT); // the events stay
-        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0, heeds_kernel);
+        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0, heeds);
     }
 
     // The same, for the place in the kernel's list where it has the engine's news.
@@ -205,20 +191,35 @@ private:
         return all;
     }
 
-    // What is on the list, and before it what the kernel has: that may have come earlier. Where the kernel had no news
-    // at all, what another thread has put on the list since it was asked waits: something of the kernel's may have come
-    // before that. Where it had some, what came by the engine before is there by now.
+    // What is on the list, and before it what the kernel has: that may have come earlier. Where the kernel has
+    // something, what came by the engine before is taken in, also where another thread is at it: it may have taken that
+    // off the queue, and have told nobody yet. Where it has nothing for the program, what has come since it was asked,
+    // and is on the list by another thread, be it of an entry that was there already, may come behind something of the
+    // kernel's: it is asked again.
     int look_at_both()
     {
-        const unsigned listed = set_.ready.load(std::memory_order_acquire);
-        bool news = false;
-        const int n = look_at_kernel(news);
+        for (unsigned looks = 0; looks < kMostLooks; ++looks) {
+            const bool was_mixed = mixed();
+            unsigned listed = 0;
+            bool news = false;
+            const int n = look_at_kernel(news, listed);
+            if (n != 0)
+                return n > 0 ? with_what_came_before(n) : n;
+            if (news || awaits_move(set_)) [[unlikely]]
+                continue;
+            const int found = harvest_after(0, listed, was_mixed ? Heeds::kMarks : Heeds::kNothing);
+            if (found != 0 || !was_mixed || !set_.kernel_first.load(std::memory_order_acquire)) [[likely]]
+                return found;
+        }
+        return harvest_after(0); // news keep coming
+    }
+
+    // Behind the kernel's events.
+    int with_what_came_before(int n)
+    {
         if (n == max_) [[unlikely]]
             set_.kernel_share.filled.store(true, std::memory_order_relaxed);
-        if (!news)
-            return harvest_after(n, listed);
-        if (n > 0)
-            poll_engine(set_);
+        drain_rings(set_);
         return harvest_after(n);
     }
 
@@ -238,7 +239,7 @@ private:
             return harvest_after(0);
         if (kernel_may_be_earlier())
             return report_with_kernel();
-        const int n = harvest_after(0, UINT_MAX, true);
+        const int n = harvest_after(0, UINT_MAX, Heeds::kKernel);
         return n == 0 && kernel_may_be_earlier() ? look_at_both() : n;
     }
 
@@ -263,15 +264,13 @@ private:
         return n;
     }
 
-    // What one ring has may have come after what another has, which was looked at before.
+    // What one ring has may have come after what another has, which was looked at before, or another thread is at.
     unsigned poll_rings()
     {
         const unsigned found = poll_engine(set_);
         const sock::RingMask rings = set_.rings.load(std::memory_order_relaxed);
-        if ((rings & (rings - 1)) != 0 && found != 0) [[unlikely]] {
-            for (unsigned i = 0; i < kMostLooks && poll_engine(set_) != 0; ++i) {
-            }
-        }
+        if ((rings & (rings - 1)) != 0 && found != 0) [[unlikely]]
+            drain_rings(set_);
         return found;
     }
 
@@ -301,7 +300,7 @@ private:
         const sock::RingMask rings =
             sock::open_rings(set_.rings.load(std::memory_order_acquire)); // more come with a kick
         watch_engine(set_, rings);
-        const SignalWake wake(set_.kick_fd); // a handler from here on ends the sleep
+        const libc::SignalWake wake(set_.kick_fd); // a handler from here on ends the sleep
         const bool stays = interrupted();
         if (stays || !sock::engine_arm(rings)) {
             wake_up(set_);
@@ -323,7 +322,11 @@ private:
         wake_up(set_);
         int side = kNoNews;
         int n = kernel_events(slept, side);
-        if (n == 0 || side != kNoNews)
+        // Behind events of the kernel also where the engine's mark is not among them: another thread may have taken
+        // what it stood for, and be at it still.
+        if (n > 0)
+            drain_rings(set_);
+        else
             poll_rings();
         n = n == 0 ? report() : harvest_at(side != kNoNews ? side : n, n);
         if (n != 0)
@@ -377,7 +380,7 @@ private:
 // What the kernel found for a thread that knew of no entries in user space. 0: nothing of the program's.
 int after_kernel_only_wait(Set &set, ThreadRecord &record, epoll_event *events, int n)
 {
-    const int error = errno;
+    const libc::KeepErrno keep;
     AwareWait aware(record, set);
     int side = kNoNews;
     if (n > 0)
@@ -388,7 +391,6 @@ int after_kernel_only_wait(Set &set, ThreadRecord &record, epoll_event *events, 
             poll_engine(set);
         relay(set);
     }
-    errno = error;
     return n;
 }
 

@@ -68,6 +68,19 @@ void begin_storm(Set &set)
         set.storm.store(true, std::memory_order_release);
 }
 
+// While it is on its way between the kernel's set and ours, where a look finds it on neither side. set.lock held.
+class Move
+{
+public:
+    explicit Move(Set &set) : set_(set) { set.moving.fetch_add(1, std::memory_order_seq_cst); }
+    ~Move() { set_.moving.fetch_sub(1, std::memory_order_release); }
+    Move(const Move &) = delete;
+    Move &operator=(const Move &) = delete;
+
+private:
+    Set &set_;
+};
+
 void put(Set &set, Entry &entry, Place place)
 {
     LockGuard guard(set.ready_lock);
@@ -159,6 +172,7 @@ bool take_over(Set &set, Entry &entry)
 {
     if (set.dead.load(std::memory_order_relaxed) || !open_side(set))
         return false;
+    const Move move(set);
     if (!(entry.nested ? mute_in_kernel(set, entry) : move_to_side(set, entry))) {
         VMA_LOG(kWarn, "epoll set fd=%d: cannot follow fd=%d: %s; that connection stays on the kernel", set.epfd.load(),
                 entry.fd, strerror(errno));
@@ -180,6 +194,15 @@ bool take_over(Set &set, Entry &entry)
     requeue(set, entry);
     if (first)
         begin_storm(set);
+    return true;
+}
+
+bool awaits_move(Set &set)
+{
+    full_fence(); // the kernel was asked before
+    if (set.moving.load(std::memory_order_acquire) == 0) [[likely]]
+        return false;
+    const LockGuard guard(set.lock);
     return true;
 }
 
@@ -241,6 +264,7 @@ void take_over_again(Set &set)
 
 void give_back(Set &set, Entry &entry)
 {
+    const Move move(set);
     detach(set, entry);
     leave_side(set, entry);
     if (!is_disabled(set, entry) && !return_to_kernel(set, entry))

@@ -4,6 +4,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 
@@ -60,6 +61,7 @@ bool leave_sets()
         all = leave(fd) && all;
     for (int fd = 0; all && fd <= highest; ++fd)
         epoll_closed(fd);
+    synchronise_without_membarrier();
     return all;
 }
 

@@ -28,6 +28,17 @@ int epoll_created(int epfd); // after a successful epoll_create*; returns epfd
 int epoll_control(int epfd, int op, int fd, epoll_event *event);
 int epoll_wait(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask);
 int epoll_wait_ms(int epfd, epoll_event *events, int max, int milliseconds, const sigset_t *mask); // < 0: for ever
+
+// The waits as the interception layer calls them: by a table, as calls on sockets go by that of their protocol, so that
+// who traces them changes the table, and they cost no branch for it.
+struct WaitCalls {
+    decltype(&mux::poll) poll;
+    decltype(&mux::select) select;
+    decltype(&mux::epoll_wait) epoll_wait;
+    decltype(&mux::epoll_wait_ms) epoll_wait_ms;
+};
+extern WaitCalls g_wait_calls;
+
 bool is_epoll(int fd);   // a tracked epoll descriptor
 bool has_news(int epfd); // of accelerated sockets in it: a look that doesn't wait would find something. Cheap
 void epoll_dup(int old_fd, int new_fd);

@@ -4,6 +4,7 @@
 // outside of locks.
 #include <poll.h>
 
+#include "compat/src/base/fence.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
@@ -101,6 +102,7 @@ void watch_set(Set &set, sock::Watcher &watcher)
     if (first != nullptr)
         first->prev = &watcher;
     set.watchers.store(&watcher, std::memory_order_seq_cst);
+    sock::fence_after_exchange(); // who watches looks now
 }
 
 void unwatch_set(Set &set, sock::Watcher &watcher)
@@ -115,8 +117,10 @@ void unwatch_set(Set &set, sock::Watcher &watcher)
     watcher.next = watcher.prev = nullptr;
 }
 
+// What it is about was put on the list under ready_lock, whose release is an exchange.
 void notify_watchers(Set &set)
 {
+    sock::fence_after_exchange();
     if (set.watchers.load(std::memory_order_seq_cst) == nullptr) [[likely]]
         return;
     LockGuard guard(set.watch_lock);

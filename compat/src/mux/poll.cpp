@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "compat/src/libc/fail.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -133,10 +134,9 @@ template <typename Wait> bool wait_beside(sock::Socket &stream, stats::Mux &reco
 
 int tell_left(int result, const Deadline &deadline, const timespec *timeout, timespec *left)
 {
-    const int error = errno;
+    const libc::KeepErrno keep;
     if (left != nullptr && timeout != nullptr)
         *left = deadline.started() ? to_timespec(deadline.left_ns()) : *timeout;
-    errno = error;
     return result;
 }
 

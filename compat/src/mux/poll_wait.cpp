@@ -24,7 +24,6 @@ using libc::fail;
 constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 constexpr std::int64_t kMutedSleep = std::int64_t{10} * 1000 * 1000; // ns
-constexpr unsigned kMostLooks = 8;
 constexpr nfds_t kExtra = 65; // the engine's descriptors, one a ring, and the thread's own
 
 std::uint32_t bits(short events)
@@ -264,12 +263,12 @@ int PollWait::look_at_kernel()
 }
 
 // Until nothing has come by the engine since the kernel was asked: what came before something of the one is then among
-// what was found of the other.
+// what was found of the other. Another thread that takes it is waited for: it may have told nobody yet.
 int PollWait::ask_kernel()
 {
     for (unsigned i = 0;; ++i) {
         const int n = libc::real.poll(kernel_, count_, 0);
-        if (n <= 0 || i == kMostLooks || sock::engine_poll(rings_) == 0)
+        if (n <= 0 || i == kMostLooks || sock::engine_drain(rings_) == 0)
             return n;
     }
 }
@@ -305,7 +304,8 @@ SpinTime PollWait::time_to_spin()
         return {0, deadline_.end()};
     if (goes_by_habit(params.select_poll_learns))
         return {record_.spins, record_.rest, deadline_.end()};
-    return {params.select_poll, deadline_.end()};
+    return {params.select_poll * kNanosPerMicro, deadline_.end(),
+            gives_way(params.select_poll_gives_way) ? &record_.rest : nullptr};
 }
 
 int PollWait::spin(KernelTurn &kernel, SpinTime &time)

@@ -231,17 +231,27 @@ unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask))
     return events;
 }
 
+void drain_rings(Set &set)
+{
+    const sock::RingMask rings = set.rings.load(std::memory_order_relaxed);
+    const unsigned looks = (rings & (rings - 1)) != 0 ? kMostLooks : 1;
+    for (unsigned i = 0; i < looks && poll_engine(set, sock::engine_drain) != 0; ++i) {
+    }
+}
+
 std::uint64_t begin_round(Set &set)
 {
     LockGuard guard(set.ready_lock);
     return ++set.round;
 }
 
-int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel)
+int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, Heeds heeds)
 {
     constexpr unsigned kBatch = 32;
-    const bool heeds_marks = heeds_kernel && is_mixed(set); // they come before what they are about can be seen
-    unsigned budget = most;                                 // ends although entries come back all the time
+    const bool heeds_kernel = heeds == Heeds::kKernel;
+    // They come before what they are about is seen.
+    const bool heeds_marks = heeds == Heeds::kMarks || (heeds_kernel && is_mixed(set));
+    unsigned budget = most; // ends although entries come back all the time
     int n = 0;
     while (budget > 0 && n < max) {
         Picked picked[kBatch];

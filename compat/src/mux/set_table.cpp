@@ -217,6 +217,16 @@ std::uint64_t ring_owner(sock::Socket &s)
     return reinterpret_cast<std::uintptr_t>(set); // their memory is never anything else
 }
 
+[[gnu::cold]] stats::Mux &make_record(Set &set)
+{
+    stats::Mux &made = stats::claim_set(set.epfd.load(std::memory_order_relaxed));
+    stats::Mux *before = nullptr;
+    if (set.record.compare_exchange_strong(before, &made, std::memory_order_acq_rel))
+        return made;
+    stats::give_back(made);
+    return *before;
+}
+
 void recycle_if_unused(Set &set)
 {
     if (!set.dead.load(std::memory_order_seq_cst))

@@ -12,7 +12,7 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 // A host that did not answer: not asked again before.
 struct Refusal {
@@ -28,8 +28,9 @@ struct Connections {
     // Offload lock; whether any is open is read without.
     StreamRoom room;
     Refusal refusals[64];
-    Socket *attempts = nullptr; // to reach the peer's host
+    Stream *attempts = nullptr; // to reach the peer's host
     std::atomic<bool> any_open{false};
+    std::uint32_t questions = 0; // that vmad was asked
 };
 extern constinit Connections g_connections;
 

@@ -3,7 +3,11 @@
 // or will be once what is left is read. Who has one made is offload.cpp.
 #include <poll.h>
 
+#include <algorithm>
+#include <bit>
+
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/config/log.hpp"
@@ -19,6 +23,7 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/transport/buffers.hpp"
 #include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/loans.hpp"
 #include "compat/src/transport/pacing.hpp"
@@ -27,7 +32,7 @@ namespace vma::sock {
 
 namespace {
 
-void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
+void clear_transmit(Stream &s) // tx_lock, rx_lock, poll lock held
 {
     put_endpoint(s, nullptr);
     s.connecting = false;
@@ -37,7 +42,7 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
     s.tx_work = false;
 }
 
-void clear_receive(Socket &s)
+void clear_receive(Stream &s)
 {
     s.rx.forget_endpoint();
     forget_unread(s);
@@ -48,7 +53,7 @@ void clear_receive(Socket &s)
 }
 
 // What a call that came too late has left behind, while there was no endpoint, is not the next one's.
-void begin_anew(Socket &s)
+void begin_anew(Stream &s)
 {
     s.tx_lock.lock();
     s.rx_lock.lock();
@@ -60,17 +65,26 @@ void begin_anew(Socket &s)
     s.tx_lock.unlock();
 }
 
+// Bytes. A program that has made SO_RCVBUF small holds its sender back by that: the ring is no larger than the smallest
+// that holds as much, or the smallest that there is.
+std::size_t ring_bytes(const Stream &s)
+{
+    const std::uint32_t most = config::params().stream_ring;
+    const std::uint32_t asked = asked_buffers(s.any_fd.load(std::memory_order_relaxed)).receive;
+    return asked == 0 || asked > most ? most : std::clamp(std::bit_ceil(asked), config::kLeastStreamRing, most);
+}
+
 } // namespace
 
 // Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
-int open_endpoint(Socket &s, fi_info *info, Device &device)
+int open_endpoint(Stream &s, fi_info *info, Device &device)
 {
     fid_ep *ep = nullptr;
     transport(s).prepare(s, *info);
     int result = fi_endpoint(device.domain, info, &ep, &s);
     if (result != 0)
         return result;
-    const std::size_t ring = config::params().stream_ring;
+    const std::size_t ring = ring_bytes(s);
     fi_vma_region region = {};
     std::size_t size = sizeof region;
     result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &ring, sizeof ring);
@@ -80,6 +94,8 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
         result = fi_ep_bind(ep, &device.eq->fid, 0);
     const bool local = &device == &engine_device();
     fid_cq *const cq = local ? queue_of_ring(engine_objects(), enter_ring(s)) : device.cq;
+    if (local && s.guest && s.ring == 0)
+        result = -FI_ENOSPC; // the main ring takes no guests, and no other is left
     if (result == 0)
         result = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
     if (result == 0)
@@ -107,7 +123,7 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
 namespace {
 
 // offload lock held. `keep_unread`: the program will go on reading.
-void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
+void close_endpoint(Stream &s, bool keep_unread, Closing closing = Closing::kNow)
 {
     const bool was_offloaded = offloaded(s);
     if (s.endpoint == nullptr && (!was_offloaded || (keep_unread && holds_leftovers(s))))
@@ -163,7 +179,7 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
 
 } // namespace
 
-void discard_endpoint(Socket &s)
+void discard_endpoint(Stream &s)
 {
     close_endpoint(s, true);
 }
@@ -171,7 +187,7 @@ void discard_endpoint(Socket &s)
 namespace {
 
 // Offload lock held: no other endpoint comes.
-bool is_left(Socket &s)
+bool is_left(Stream &s)
 {
     s.tx_lock.lock();
     s.rx_lock.lock();
@@ -190,14 +206,14 @@ void fall_back_locked(Socket &s, bool keep_unread, Closing closing = Closing::kN
 
 namespace tcp {
 
-void fall_back(Socket &s, bool keep_unread, Closing closing)
+void fall_back(Stream &s, bool keep_unread, Closing closing)
 {
     withdraw_offer(s);
     end_attempt(s);
     close_endpoint(s, keep_unread, closing);
 }
 
-void stop_offloading(Socket &s)
+void stop_offloading(Stream &s)
 {
     if (!offloaded(s))
         fall_back(s, true, Closing::kNow);
@@ -217,7 +233,7 @@ void fall_back(Socket &s, bool keep_unread)
     fall_back_locked(s, keep_unread);
 }
 
-bool close_left(Socket &s, Closing closing)
+bool close_left(Stream &s, Closing closing)
 {
     const LockGuard guard(g_offload.lock);
     if (!is_left(s))
@@ -226,7 +242,7 @@ bool close_left(Socket &s, Closing closing)
     return true;
 }
 
-bool discard_left(Socket &s)
+bool discard_left(Stream &s)
 {
     const bool left = is_left(s);
     if (left)
@@ -234,7 +250,7 @@ bool discard_left(Socket &s)
     return left;
 }
 
-void drop_rest(Socket &s)
+void drop_rest(Stream &s)
 {
     const LockGuard guard(g_offload.lock);
     if (s.endpoint == nullptr) // another thread may have done it, and the socket have been offloaded again

@@ -6,6 +6,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -23,9 +24,9 @@ namespace {
 
 constexpr std::size_t kMinRing = 4096;
 
-Socket *socket_of(fid_ep *endpoint)
+Stream *socket_of(fid_ep *endpoint)
 {
-    auto *const s = static_cast<Socket *>(endpoint->fid.context);
+    auto *const s = static_cast<Stream *>(endpoint->fid.context);
     return s != nullptr && s->endpoint == endpoint ? s : nullptr;
 }
 
@@ -33,7 +34,7 @@ Socket *socket_of(fid_ep *endpoint)
 
 void on_connected(fid_ep *endpoint)
 {
-    Socket *const s = socket_of(endpoint);
+    Stream *const s = socket_of(endpoint);
     if (s == nullptr)
         return;
     std::size_t ring = 0;
@@ -47,7 +48,7 @@ void on_connected(fid_ep *endpoint)
         discard_endpoint(*s);
         return;
     }
-    if (s->remote)
+    if (s->remote || s->guest)
         attempt_succeeded(*s);
     s->tx.ring = ring;
     s->connecting = false;
@@ -71,10 +72,11 @@ void on_connected(fid_ep *endpoint)
     s->was_accelerated = true;
     tell_migration(*s);
     char name[kNameMax];
-    VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
+    VMA_LOG(kDetails, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
             connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));
     if (s->ring != 0)
         VMA_LOG(kDebug, "%s: on ring %u", connection_name(*s, name), unsigned{s->ring});
+    transport(*s).offloaded(*s);
     kick_sleepers();
     if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was kernel-only: nothing is sent any more
         s->tx_lock.lock();
@@ -90,22 +92,24 @@ void on_connected(fid_ep *endpoint)
 
 void on_down(fid_ep *endpoint, const char *why)
 {
-    Socket *const s = socket_of(endpoint);
+    Stream *const s = socket_of(endpoint);
     if (s == nullptr)
         return;
     notify(*s, 0);
     transport(*s).went_down(*s, why);
 }
 
-void ring_went_down(Socket &s, const char *why)
+void ring_went_down(Stream &s, const char *why)
 {
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(s, name), why);
-    if (!offloaded(s)) { // refused: the offer was stale
+    if (!offloaded(s)) { // refused: the offer was stale, or the peer could not take it then
         discard_endpoint(s);
         attempt_failed(s);
+        attaching_was_refused(s);
         return;
     }
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), why, true);
     engine_drain(ring_of(s));
     s.endpoint_down.store(true, std::memory_order_release);
     try_tx_work(s);
@@ -116,7 +120,7 @@ namespace {
 
 // The kernel has bytes, or the peer's have ended as well: what was told of them once would be told again by the
 // kernel's own set.
-bool stays_for_edges(Socket &s)
+bool stays_for_edges(Stream &s)
 {
     if (!kMultiplexers.tells_edges(s))
         return false;
@@ -127,7 +131,7 @@ bool stays_for_edges(Socket &s)
 } // namespace
 
 // offload lock held by the helper thread
-void finish_if_done(Socket &s)
+void finish_if_done(Stream &s)
 {
     if (!s.endpoint_down.load(std::memory_order_acquire) || !s.tx_lock.try_lock())
         return;

@@ -9,6 +9,7 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/base/bounds.hpp"
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
@@ -19,6 +20,8 @@
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/offload/connections.hpp"
+#include "compat/src/offload/first_byte.hpp"
+#include "compat/src/offload/meeting.hpp"
 #include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/offload/stream.hpp"
@@ -48,7 +51,7 @@ struct Hello { // private data of the attaching side
     std::uint64_t cookie;
 };
 
-bool is_candidate(Socket &s, int fd)
+bool is_candidate(Stream &s, int fd)
 {
     if (s.evaluated)
         return true;
@@ -59,18 +62,21 @@ bool is_candidate(Socket &s, int fd)
     if (!read_addresses(fd, s.addresses))
         return false; // not connected (any more): ask again later
     s.remote = !on_this_host(s.addresses);
+    if (!find_peer(s, fd))
+        return false;
     tell_addresses(s);
     s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
     if (s.remote && !may_reach_host(s))
         return false;
     s.evaluated = true;
-    return true;
+    return s.mode.load(std::memory_order_relaxed) != Mode::kKernel;
 }
 
 } // namespace
 
 void stay_on_kernel(Socket &s, const char *reason)
 {
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), reason, false);
     s.kernel_reason = reason;
     s.mode.store(Mode::kKernel, std::memory_order_release);
     tell_way(s);
@@ -78,7 +84,7 @@ void stay_on_kernel(Socket &s, const char *reason)
 
 namespace {
 
-void make_offer(Socket &s)
+void make_offer(Stream &s)
 {
     if (s.cookie != 0)
         return;
@@ -89,15 +95,19 @@ void make_offer(Socket &s)
     }
 }
 
+} // namespace
+
 // From here on only a process that has the connection's other end can be at the endpoint's.
-bool stand_beside(const Socket &s, int fd)
+bool stand_beside(const Stream &s, int fd)
 {
     const int error =
         fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &fd, sizeof fd);
     if (error == 0)
         return true;
     const bool gone = error == -ENOENT || error == -ENOTCONN || error == -EBADF; // the peer's process, or the socket
-    if (!gone && config::is_first(config::Once::kNoPeer))
+    if (gone)
+        VMA_LOG(kDebug, "fd=%d: the kernel knows nobody at the other end: %s", fd, strerror(-error));
+    else if (config::is_first(config::Once::kNoPeer))
         VMA_LOG(kWarn,
                 "fd=%d: cannot ask the kernel who has the other end: %s; this and later such connections stay on the "
                 "kernel",
@@ -105,8 +115,18 @@ bool stand_beside(const Socket &s, int fd)
     return false;
 }
 
-void attach(Socket &s, int fd, const Offer &offer)
+namespace {
+
+// The offer stays, and no other one may come that would have it looked at again.
+void look_again_later(Stream &s)
 {
+    s.seen_offers = offers_generation() - 1;
+    try_later(s);
+}
+
+void attach(Stream &s, int fd, const Offer &offer)
+{
+    withdraw_offer(s); // of accept()
     const int result = open_endpoint(s, engine_objects().info, engine_device());
     if (result != 0) {
         if (config::is_first(config::Once::kNoEndpoint))
@@ -117,6 +137,7 @@ void attach(Socket &s, int fd, const Offer &offer)
     }
     if (!stand_beside(s, fd)) {
         discard_endpoint(s);
+        look_again_later(s);
         return;
     }
     sockaddr_in peer = {};
@@ -124,12 +145,16 @@ void attach(Socket &s, int fd, const Offer &offer)
     peer.sin_port = htons(offer.port);
     peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const Hello hello = {kHelloMagic, offer.socket, offer.cookie};
-    if (fi_connect(s.endpoint, &peer, &hello, sizeof hello) != 0)
-        discard_endpoint(s);
+    const int error = fi_connect(s.endpoint, &peer, &hello, sizeof hello);
+    if (error == 0)
+        return;
+    VMA_LOG(kDebug, "fd=%d: cannot connect an endpoint: %s", fd, strerror(-error));
+    discard_endpoint(s);
+    look_again_later(s);
 }
 
 // The engine starts only when there is somebody to attach to.
-void look_for_offer(Socket &s, int fd)
+void look_for_offer(Stream &s, int fd)
 {
     if (!open_offers()) {
         refuse_offload(s, "the directory of offers can't be used");
@@ -150,13 +175,14 @@ void look_for_offer(Socket &s, int fd)
     }
 }
 
-Socket *offered_socket(const void *data, std::size_t len)
+Stream *offered_socket(const void *data, std::size_t len)
 {
     Hello hello;
     if (len != sizeof hello)
         return nullptr;
     memcpy(&hello, data, sizeof hello);
-    Socket *const s = hello.magic == kHelloMagic ? socket_by_index(hello.socket) : nullptr;
+    Socket *const named = hello.magic == kHelloMagic ? socket_by_index(hello.socket) : nullptr;
+    Stream *const s = named != nullptr ? stream_of(*named) : nullptr;
     const bool valid = s != nullptr && s->cookie != 0 && s->cookie == hello.cookie && s->endpoint == nullptr &&
                        s->mode.load(std::memory_order_acquire) == Mode::kKernelOnly;
     return valid ? s : nullptr;
@@ -166,15 +192,20 @@ Socket *offered_socket(const void *data, std::size_t len)
 
 namespace {
 
-void offload(Socket &s, int fd) // a candidate; offload lock held
+void offload(Stream &s, int fd, Offerer offerer) // a candidate; offload lock held
 {
+    if (offerer == Offerer::kAcceptor && (s.port != nullptr || s.remote || s.guest))
+        return;
+    const bool looks = (s.role == Role::kAcceptor) != (offerer == Offerer::kAcceptor);
     if (s.port != nullptr)
         offload_to_port(s, fd);
     else if (s.remote)
         begin_attempt(s);
     else if (!room_for_stream(g_connections.room, engine_device().users))
         stay_on_kernel(s, kNoRoom);
-    else if (claim_ring(s); s.role == Role::kAcceptor)
+    else if (s.guest)
+        meet(s, fd);
+    else if (claim_ring(s); looks)
         look_for_offer(s, fd);
     else if (engine_start())
         make_offer(s);
@@ -182,15 +213,21 @@ void offload(Socket &s, int fd) // a candidate; offload lock held
         refuse_without_engine(s);
 }
 
-// Unless another thread offloads, or forks. True: the socket stays as it is, beside a ring of io_uring or under a
-// filter of system calls that was not seen before.
-bool offload_in_turn(Socket &s, int fd)
+enum class Turn {
+    kNotNow,    // another thread offloads, or forks
+    kTaken,     // and there is nothing else to do
+    kStaysAsIs, // beside a ring of io_uring or under a filter of system calls that was not seen before
+};
+
+Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
 {
-    if (ring_in_use() || sandboxed() || !g_offload.lock.try_lock())
-        return false;
+    if (rings_forbid() || sandboxed())
+        return Turn::kTaken;
+    if (!g_offload.lock.try_lock())
+        return Turn::kNotNow;
     if (!g_forks.gate.try_lock()) {
         g_offload.lock.unlock();
-        return false;
+        return Turn::kNotNow;
     }
     note_socket(s.index);
     bool beside_ring = false;
@@ -199,19 +236,35 @@ bool offload_in_turn(Socket &s, int fd)
         if (!beside_ring && hold_alone(s) && is_candidate(s, fd)) {
             beside_ring = meets_ring();
             if (!beside_ring)
-                offload(s, fd);
+                offload(s, fd, offerer);
         }
     }
     g_forks.gate.unlock();
     g_offload.lock.unlock();
-    return beside_ring;
+    return beside_ring ? Turn::kStaysAsIs : Turn::kTaken;
 }
 
 } // namespace
 
+bool try_offload(Stream &s, int fd, Offerer offerer)
+{
+    Turn turn = offload_in_turn(s, fd, offerer);
+    if (load_what_is_wanted()) [[unlikely]]
+        turn = offload_in_turn(s, fd, offerer);
+    if (turn == Turn::kStaysAsIs) [[unlikely]] {
+        const int saved = errno;
+        if (sandboxed())
+            stay_in_sandbox();
+        else
+            ring_seen("/proc/self/fd");
+        errno = saved;
+    }
+    return turn != Turn::kNotNow;
+}
+
 // Offloading takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay
 // what the program does with it. Who only receives is offloaded a few calls later.
-void count_operation(Socket &s, int fd, bool received)
+void count_operation(Stream &s, int fd, bool received)
 {
     constexpr std::uint32_t kReceivesMore = 4;
     const std::uint32_t wanted = calls_before_offload(s) + (received ? kReceivesMore : 0);
@@ -220,45 +273,47 @@ void count_operation(Socket &s, int fd, bool received)
         return;
     if (may_be_shared(s) && !may_ask_for_holders(s, operations)) [[unlikely]]
         return;
-    if (s.remote) {
-        if (s.attempt.open || operations < s.attempt.again_at)
+    if (operations < s.attempt.again_at)
+        return;
+    if (s.remote || s.guest) {
+        if (s.attempt.open)
             return;
     } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
-    bool beside_ring = offload_in_turn(s, fd);
-    if (load_what_is_wanted()) [[unlikely]]
-        beside_ring = offload_in_turn(s, fd);
-    if (beside_ring) [[unlikely]] {
-        const int saved = errno;
-        if (sandboxed())
-            stay_in_sandbox();
-        else
-            ring_seen("/proc/self/fd");
-        errno = saved;
-    }
+    (void)try_offload(s, fd, Offerer::kConnector); // or at the next call
 }
 
 // By the helper thread with the offload lock held.
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
-    Socket *const s = offered_socket(data, len);
+    Stream *const met = met_by(data, len);
+    Stream *const s = met != nullptr ? met : offered_socket(data, len);
     const bool room = room_for_stream(g_connections.room, engine_device().users);
     if (s != nullptr && !room) {
         withdraw_offer(*s);
+        end_attempt(*s);
         stay_on_kernel(*s, kNoRoom);
     }
     if (s == nullptr || !room || open_endpoint(*s, info, engine_device()) != 0) {
         fi_reject(engine_objects().pep, info->handle, nullptr, 0);
         return;
     }
-    if (!stand_beside(*s, s->any_fd.load(std::memory_order_relaxed)) || fi_accept(s->endpoint, nullptr, 0) != 0) {
+    const bool proved = s->by_broker || stand_beside(*s, s->any_fd.load(std::memory_order_relaxed));
+    if (!proved || fi_accept(s->endpoint, nullptr, 0) != 0) {
         discard_endpoint(*s); // the offer stays: another one may come for it
         return;
     }
     withdraw_offer(*s);
+    end_attempt(*s);
 }
 
-void add_live(Socket *&list, Socket &s)
+void attaching_was_refused(Stream &s)
+{
+    if (s.role == Role::kAcceptor && !s.remote && !s.guest)
+        look_again_later(s);
+}
+
+void add_live(Stream *&list, Stream &s)
 {
     s.prev_live = nullptr;
     s.next_live = list;
@@ -267,7 +322,7 @@ void add_live(Socket *&list, Socket &s)
     list = &s;
 }
 
-void remove_live(Socket *&list, Socket &s)
+void remove_live(Stream *&list, Stream &s)
 {
     if (s.next_live != nullptr)
         s.next_live->prev_live = s.prev_live;
@@ -283,10 +338,11 @@ void try_ready(Socket &s)
     protocol(s).try_ready(s);
 }
 
-void tcp::try_ready(Socket &s)
+void tcp::try_ready(Stream &s)
 {
     if (s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
-        s.blocked_polls.load(std::memory_order_seq_cst) != 0 || !s.ready_due.exchange(false, std::memory_order_acq_rel))
+        s.blocked_polls.load(std::memory_order_seq_cst) != 0 || !transport(s).may_be_ready(s) ||
+        !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
     if (!kernel_agrees_on_read(s, s.rx.kernel_bytes.load(std::memory_order_relaxed))) {
         note_uncounted(s); // and READY never goes out

@@ -20,12 +20,12 @@ constexpr std::int32_t kCostShare = 8; // of one connection in the cost of the n
 constexpr std::int32_t kForget = 128;  // so that it is tried again
 constexpr std::int32_t kShare = 16;    // of one connection in what is expected of the next
 
-OffloadHabit &habit_of(const Socket &s)
+OffloadHabit &habit_of(const Stream &s)
 {
     return s.role == Role::kAcceptor ? g_connections.accepted : g_connections.made;
 }
 
-bool learns(const Socket &s)
+bool learns(const Stream &s)
 {
     return config::params().offload_learns && !s.let_go;
 }
@@ -57,7 +57,7 @@ void OffloadHabit::ended(std::uint64_t calls, std::uint32_t first)
     doublings_.store(static_cast<std::uint32_t>(best), std::memory_order_relaxed);
 }
 
-std::uint32_t calls_before_offload(const Socket &s)
+std::uint32_t calls_before_offload(const Stream &s)
 {
     const std::uint32_t calls = config::params().lift_after;
     if (s.let_go) [[unlikely]]
@@ -65,7 +65,7 @@ std::uint32_t calls_before_offload(const Socket &s)
     return learns(s) ? calls << habit_of(s).doublings() : calls;
 }
 
-void note_end_of_stream(const Socket &s)
+void note_end_of_stream(const Stream &s)
 {
     if (!learns(s) || &record_of(s) == &stats::g_nobodys.sink)
         return;

@@ -43,11 +43,11 @@ private:
         512; // the first choice has to be wrong some times before another one is tried
 };
 
-class Socket;
+class Stream;
 // How many sends and receives take a connection off the kernel. Who was let go (VMA_IDLE_STREAMS) has to show that it
 // is used again, where one call would do.
-std::uint32_t calls_before_offload(const Socket &s);
-void note_end_of_stream(const Socket &s); // it is closed: the last that is done with its counters
+std::uint32_t calls_before_offload(const Stream &s);
+void note_end_of_stream(const Stream &s); // it is closed: the last that is done with its counters
 void offload_habits_after_fork_in_child();
 
 } // namespace vma::sock

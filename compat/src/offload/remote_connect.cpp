@@ -20,6 +20,8 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/provider.hpp"
+#include "compat/src/offload/meeting.hpp"
+#include "compat/src/rendezvous/broker.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/port.hpp"
 
@@ -89,12 +91,12 @@ void remember_refusal(const in6_addr &host)
     r->until_ns = now_ns() + r->pause_ns;
 }
 
-void pause(Socket &s)
+void pause(Stream &s)
 {
     s.attempt.again_at = s.operations.load(std::memory_order_relaxed) + kOperationsUntilNext;
 }
 
-void give_up(Socket &s, const char *why)
+void give_up(Stream &s, const char *why)
 {
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: no endpoint yet: %s", connection_name(s, name), why);
@@ -103,7 +105,7 @@ void give_up(Socket &s, const char *why)
     pause(s);
 }
 
-int open_listener(Socket &s, Device &d, fi_info *info)
+int open_listener(Stream &s, Device &d, fi_info *info)
 {
     sockaddr_in6 own;
     const std::size_t size = to_sockaddr(s.addresses.local, own);
@@ -125,7 +127,7 @@ int open_listener(Socket &s, Device &d, fi_info *info)
     return result;
 }
 
-int connect_back(Socket &s, Device &d, fi_info *info)
+int connect_back(Stream &s, Device &d, fi_info *info)
 {
     sockaddr_in6 peer;
     to_sockaddr(s.addresses.peer, peer);
@@ -140,7 +142,7 @@ int connect_back(Socket &s, Device &d, fi_info *info)
 }
 
 // The first step of an attempt, or its next try.
-void reach(Socket &s)
+void reach(Stream &s)
 {
     if (!config::params().remote_streams) {
         end_attempt(s);
@@ -173,7 +175,7 @@ void reach(Socket &s)
     give_up(s, "the device does not work");
 }
 
-void step(Socket &s)
+void step(Stream &s)
 {
     if (s.attempt.listener != nullptr)
         give_up(s, "nobody connected back");
@@ -185,14 +187,25 @@ void step(Socket &s)
     }
 }
 
+// Another network namespace of this host looks the same as another host, unless vmad has been asked.
+void stay_apart(Stream &s)
+{
+    if (broker_fd() >= 0)
+        stay_on_kernel(s, "the peer is on another host");
+    else if (!config::params().other_users || config::params().broker[0] == '\0')
+        stay_on_kernel(s, "the peer is on another host, or in another network namespace (vmad: not to be asked)");
+    else
+        stay_on_kernel(s, "the peer is on another host, or in another network namespace (vmad: not running)");
+}
+
 } // namespace
 
-bool may_reach_host(Socket &s)
+bool may_reach_host(Stream &s)
 {
     if (ports_are_named() && !config::params().remote_streams)
         return true;
     if (!config::params().remote_streams)
-        stay_on_kernel(s, "the peer is on another host");
+        stay_apart(s);
     else if (!rdma_is_here())
         stay_on_kernel(s, "no RDMA device reaches the peer's host");
     else
@@ -200,7 +213,7 @@ bool may_reach_host(Socket &s)
     return false;
 }
 
-void begin_attempt(Socket &s)
+void begin_attempt(Stream &s)
 {
     if (s.attempt.open) // another thread had its turn since this one counted its call
         return;
@@ -227,10 +240,11 @@ void begin_attempt(Socket &s)
     engine_wake_helper();
 }
 
-void end_attempt(Socket &s)
+void end_attempt(Stream &s)
 {
     if (!s.attempt.open)
         return;
+    end_meeting(s);
     if (s.attempt.listener != nullptr) {
         fi_close(&s.attempt.listener->fid);
         s.attempt.listener = nullptr;
@@ -241,18 +255,22 @@ void end_attempt(Socket &s)
     g_connections.any_open.store(g_connections.attempts != nullptr, std::memory_order_release);
 }
 
-void attempt_succeeded(Socket &s)
+void attempt_succeeded(Stream &s)
 {
+    if (s.guest)
+        return meeting_succeeded(s);
     end_attempt(s);
     if (Refusal *const refusal = refusal_of(s.addresses.peer.sin6_addr))
         *refusal = {};
 }
 
-void attempt_failed(Socket &s)
+void attempt_failed(Stream &s)
 {
     if (!s.attempt.open)
         return;
-    if (s.role == Role::kConnector || ++s.attempt.tries >= std::size(kTryAfterNs))
+    if (s.guest)
+        end_attempt(s); // once more later
+    else if (s.role == Role::kConnector || ++s.attempt.tries >= std::size(kTryAfterNs))
         give_up(s, "the peer's host refuses");
     else
         s.attempt.due_ns = now_ns() + kTryAfterNs[s.attempt.tries];
@@ -266,11 +284,12 @@ bool attempts_are_open()
 void tick_attempts()
 {
     const LockGuard guard(g_offload.lock);
+    hear_broker();
     const std::int64_t now = now_ns();
-    for (Socket *s = g_connections.attempts; s != nullptr;) {
-        Socket *const next = s->next_live;
+    for (Stream *s = g_connections.attempts; s != nullptr;) {
+        Stream *const next = s->next_live;
         if (now >= s->attempt.due_ns)
-            step(*s);
+            s->guest ? tick_meeting(*s) : step(*s);
         s = next;
     }
     close_failed_devices();
@@ -278,7 +297,7 @@ void tick_attempts()
 
 void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::size_t len)
 {
-    auto *const s = static_cast<Socket *>(listener->fid.context);
+    auto *const s = static_cast<Stream *>(listener->fid.context);
     Hello hello = {};
     sockaddr_in6 from = {};
     if (len == sizeof hello)
@@ -299,6 +318,7 @@ void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::
 
 void attempts_after_fork_in_child()
 {
+    broker_after_fork_in_child();
     g_connections.attempts = nullptr;
     g_connections.any_open.store(false, std::memory_order_relaxed);
 }

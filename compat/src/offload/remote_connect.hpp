@@ -11,16 +11,16 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 struct Addresses;
 struct Device;
 
-bool may_reach_host(Socket &s); // false: parameters or this host say no, and it stays on the kernel
+bool may_reach_host(Stream &s); // false: parameters or this host say no, and it stays on the kernel
 
-void begin_attempt(Socket &s); // it has been used enough; does nothing for a while after the peer's host has refused
-void end_attempt(Socket &s);   // if one is open; an endpoint that is being connected stays
-void attempt_succeeded(Socket &s);
-void attempt_failed(Socket &s); // its endpoint was refused: once more later, or not for a while
+void begin_attempt(Stream &s); // it has been used enough; does nothing for a while after the peer's host has refused
+void end_attempt(Stream &s);   // if one is open; an endpoint that is being connected stays
+void attempt_succeeded(Stream &s);
+void attempt_failed(Stream &s); // its endpoint was refused: once more later, or not for a while
 
 bool attempts_are_open(); // no lock held
 void tick_attempts();     // likewise

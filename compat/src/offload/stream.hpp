@@ -7,8 +7,8 @@
 
 namespace vma::sock::tcp {
 
-void try_ready(Socket &s);                                    // offload.cpp
-void fall_back(Socket &s, bool keep_unread, Closing closing); // endpoint.cpp
-void stop_offloading(Socket &s);
+void try_ready(Stream &s);                                    // offload.cpp
+void fall_back(Stream &s, bool keep_unread, Closing closing); // endpoint.cpp
+void stop_offloading(Stream &s);
 
 } // namespace vma::sock::tcp

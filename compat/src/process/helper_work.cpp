@@ -13,11 +13,11 @@
 #include <rdma/fi_errno.h>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/devices/moderation.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/helper_thread.hpp"
-#include "compat/src/engine/moderation.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ports.hpp"
@@ -25,6 +25,7 @@
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/offload/remote_connect.hpp"
+#include "compat/src/rendezvous/broker.hpp"
 #include "compat/src/stats/region.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
@@ -122,13 +123,13 @@ void drain_for_program(std::uint64_t &polls_seen)
     drain_unpolled_rings(config::params().progress_most);
 }
 
-bool is_live(const Socket &s)
+bool is_live(const Stream &s)
 {
-    return s.endpoint != nullptr && offloaded(s); // no datagram socket has an endpoint of its own
+    return s.endpoint != nullptr && offloaded(s);
 }
 
 // Something could not be done now, or nothing tells of what there is to do.
-bool is_due_again(const Socket &s)
+bool is_due_again(const Stream &s)
 {
     return s.tx_work.load(std::memory_order_acquire) || s.tx.slots_blocked.load(std::memory_order_acquire) ||
            s.rx.credit_due.load(std::memory_order_relaxed) || s.ready_due.load(std::memory_order_relaxed) ||
@@ -142,7 +143,7 @@ bool is_due_again(const Socket &s)
 // True: something was due, or may be at any time.
 bool tick_all(bool counts, std::uint32_t turns)
 {
-    Socket *over[kMostOver];
+    Stream *over[kMostOver];
     std::size_t count = 0;
     IdleStreams idle;
     bool moved = false;
@@ -152,14 +153,14 @@ bool tick_all(bool counts, std::uint32_t turns)
             tell_queues();
         g_due.take_each([&](std::uint32_t index) {
             moved = true;
-            Socket &s = *socket_by_index(index);
-            if (!is_live(s))
+            Stream *const stream = stream_of(*socket_by_index(index));
+            if (stream == nullptr || !is_live(*stream)) // no datagram socket has an endpoint of its own
                 return;
+            Stream &s = *stream;
             tick(s);
             move_if_due(s);
-            if (counts) {
+            if (counts)
                 transport(s).publish(s);
-            }
             const bool is_over = linger_is_over(s);
             if (is_over && count < kMostOver)
                 over[count++] = &s;
@@ -259,11 +260,11 @@ std::uint32_t Helper::sleep(int remote)
                                        : sleep == Sleep::kLongTurn ? long_turn_ms()
                                                                    : helper_turn_ms();
     const std::int64_t begin = now_ns();
-    const unsigned news =
-        sleep_and_give_turns({remote >= 0 ? remote : engine_objects().eq_fd, queue, Rests::told_fd(), kernel_news_fd()},
-                             closing  ? 0
-                             : active ? static_cast<int>(milliseconds)
-                                      : -1);
+    const unsigned news = sleep_and_give_turns({remote >= 0 ? remote : engine_objects().eq_fd, queue, Rests::told_fd(),
+                                                kernel_news_fd(), attempts_are_open() ? broker_fd() : -1},
+                                               closing  ? 0
+                                               : active ? static_cast<int>(milliseconds)
+                                                        : -1);
     Rests::end((news & kTold) != 0);
     queues_armed_ = queue >= 0;
     if (queues_armed_)
@@ -298,6 +299,7 @@ void Helper::look_after_sockets(std::uint32_t turns)
         adapt_moderation(all_turns_);
     }
     stats::touch();
+    stats::look_after_capture();
     // What has ended a rest is the program's, if that looks for it by the next turn.
     const bool due = drain_.times_in(turns) != 0 && !arrived_;
     if (due || (queues_armed_ && config::params().internal_thread_arm_cq))

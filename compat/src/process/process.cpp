@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "compat/src/base/passed.hpp"
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/engine_state.hpp"
@@ -26,10 +26,12 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
+#include "compat/src/table/read_urings.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/pacing.hpp"
 #include "compat/src/udp/state.hpp"
+#include "vma/passed.hpp"
 
 namespace vma::sock {
 
@@ -47,6 +49,19 @@ template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
     });
 }
 
+// A stream that a port carries goes with the process, and the kernel has to end it.
+bool is_on_port(const Socket &s)
+{
+    const Stream *const stream = stream_of(s);
+    return stream != nullptr && !transport(*stream).spans;
+}
+
+bool ends_with_process(const Socket &s)
+{
+    const Stream *const stream = stream_of(s);
+    return stream != nullptr && transport(*stream).ends_with_process;
+}
+
 // Of the others there is nothing to give back.
 template <class Visit> void each_noted(Visit visit)
 {
@@ -55,7 +70,9 @@ template <class Visit> void each_noted(Visit visit)
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for.
 // None must become offloaded meanwhile: bytes that its peer then sent would be lost with its endpoint.
-template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing = Closing::kNow)
+template <class Chosen>
+void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing = Closing::kNow,
+                    std::int64_t (*deadline)() = return_deadline)
 {
     bool any = false;
     each_noted([&chosen](Socket &s) {
@@ -66,22 +83,18 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir
         if (!offloaded(s) || !chosen(s))
             return;
         char name[kNameMax];
-        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
+        probe::fallback(s.any_fd.load(std::memory_order_relaxed), why, true);
+        VMA_LOG(kDetails, "%s: back to the kernel: %s", connection_name(s, name), why);
         start_leaving(s, heir);
         any = true;
     });
     if (!any)
         return;
-    const std::int64_t until = return_deadline(); // for all of them
+    const std::int64_t until = deadline(); // for all of them
     each_noted([&chosen, until, heir, closing](Socket &s) {
         if (!offloaded(s) || !chosen(s))
             return;
-        wait_returned(s, until);
-        give_up_waiting(s);
-        if (!close_left(s, closing))
-            return_one(s, heir);
-        if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
-            end_linger(s);
+        protocol(s).finish_leaving(s, until, heir, closing);
     });
 }
 
@@ -91,6 +104,7 @@ void stay_on_kernel(Socket &s)
     Mode kernel_only = Mode::kKernelOnly;
     if (s.mode.compare_exchange_strong(kernel_only, Mode::kKernel, std::memory_order_acq_rel)) {
         s.kernel_reason = "another program holds it too";
+        probe::fallback(s.any_fd.load(std::memory_order_relaxed), s.kernel_reason, false);
         tell_way(s);
     }
 }
@@ -101,7 +115,7 @@ void share(Socket &s)
 {
     if (offloaded(s))
         share_leftovers(s, false);
-    if (offloaded(s) && !protocol(s).messages && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+    if (offloaded(s) && !protocol(s).messages && s.unread.load(std::memory_order_relaxed) == nullptr)
         s.pinned.store(true, std::memory_order_release); // each has a copy: there was no memory that both could have
 }
 
@@ -111,37 +125,23 @@ void hand_over(Socket &s)
         share_leftovers(s, true);
 }
 
-// An endpoint, or somebody may be about to connect one.
-bool may_have_peer(const Socket &s)
-{
-    return s.endpoint != nullptr || protocol(s).is_offered(s);
-}
-
 bool any_in_use()
 {
     bool any = false;
-    each_noted([&any](const Socket &s) { any |= may_have_peer(s); });
+    each_noted([&any](const Socket &s) { any |= protocol(s).may_have_peer(s); });
     return any;
-}
-
-template <typename T, typename Value> void set_if_other(T &word, Value value)
-{
-    if (word != value)
-        word = value;
 }
 
 // Most have nothing to change: each page that is written to is copied for the child.
 void begin_anew_in_child(Socket &s)
 {
-    for (Mutex *const lock : {&s.tx_lock, &s.rx_lock, &s.rx.unread_lock, &s.watch_lock, &s.mux.lock})
+    for (Mutex *const lock : {&s.tx_lock, &s.rx_lock, &s.unread_lock, &s.watch_lock, &s.mux.lock})
         lock->reset();
-    set_if_other(s.watchers, nullptr);
+    set_if_other(s.watchers, static_cast<Watcher *>(nullptr));
     for (std::atomic<std::uint32_t> *const calls :
          {&s.blocked_receivers, &s.blocked_polls, &s.blocked_senders, &s.waiters})
         set_if_other(*calls, 0U);
     set_if_other(s.cookie, std::uint64_t{0});
-    set_if_other(s.attempt.open, false);
-    set_if_other(s.attempt.listener, nullptr);
     if (s.pacing.turn.waits())
         s.pacing.turn = {};
     set_if_other(s.pacing.held_until, std::uint64_t{0});
@@ -207,6 +207,7 @@ void after_fork_in_child()
 {
     g_forks.is_child = true;
     retired_after_fork_in_child();
+    urings_after_fork_in_child();
     stats::after_fork_in_child();
     accounting_after_fork_in_child();
     engine_after_fork_in_child();
@@ -248,7 +249,7 @@ namespace {
 // What the program leaves to the kernel to close. A child's are its parent's to explain.
 void explain_all()
 {
-    if (g_forks.is_child || !config::log_enabled(config::Level::kDebug))
+    if (g_forks.is_child || !config::log_enabled(config::Level::kDetails))
         return;
     for (std::uint32_t i = 0; i < pool_size(); ++i) {
         Socket &s = *socket_by_index(i);
@@ -260,12 +261,13 @@ void explain_all()
 // What a peer wants to have sent again must be with the kernel before it ends the connection.
 void finish_resends()
 {
-    each_noted([](Socket &s) {
-        if (s.tx.resend_from.load(std::memory_order_relaxed) == kNone || !transport(s).ordered)
+    each_noted([](Socket &socket) {
+        Stream *const s = stream_of(socket);
+        if (s == nullptr || s->tx.resend_from.load(std::memory_order_relaxed) == kNone || !transport(*s).ordered)
             return;
-        s.tx_lock.lock();
-        finish_resend(s);
-        unlock_tx(s);
+        s->tx_lock.lock();
+        finish_resend(*s);
+        unlock_tx(*s);
     });
 }
 
@@ -281,7 +283,8 @@ void finish_resends()
     each_noted(end_leftovers);
     udp::withdraw_all();
     if (g_engine.devices.open.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) { return transport(s).ends_with_process; }, "exit", Heir::kLibrary);
+        return_sockets(ends_with_process, "exit", Heir::kAnybody, Closing::kNow,
+                       exit_deadline); // the kernel answers what is not read
 }
 
 void process_ends_at_once()
@@ -291,7 +294,7 @@ void process_ends_at_once()
     finish_resends();
     each_noted(end_leftovers);
     if (ports_are_named() && g_engine.devices.open.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) -> bool { return !transport(s).spans; }, "exit", Heir::kLibrary);
+        return_sockets(is_on_port, "exit", Heir::kLibrary);
 }
 
 void return_surviving_exec()
@@ -299,9 +302,7 @@ void return_surviving_exec()
     finish_resends();
     const Survivors survivors(
         [](std::uint32_t index) { return g_sockets.noted.has(static_cast<int>(index)) || g_held.cells[index] != 0; });
-    // A port goes with the process, and the kernel has to end what it carried.
-    return_sockets([&survivors](const Socket &s) { return !transport(s).spans || survivors.has(s); }, "exec",
-                   Heir::kAnybody);
+    return_sockets([&survivors](const Socket &s) { return is_on_port(s) || survivors.has(s); }, "exec", Heir::kAnybody);
     each_noted([&survivors](Socket &s) {
         if (survivors.has(s))
             hand_over(s);

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 

@@ -23,6 +23,10 @@
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rendezvous/state.hpp"
 
+#if !defined(SO_NETNS_COOKIE)
+#define SO_NETNS_COOKIE 71 // Linux 5.14
+#endif
+
 namespace vma::sock {
 
 [[VMA_TABLE]] constinit Rendezvous g_rendezvous;
@@ -58,7 +62,7 @@ void close_netlink()
     g_rendezvous.netlink.reset();
 }
 
-Question ask_for(const Flow &flow)
+Question ask_for(const Flow &flow, std::uint8_t protocol = IPPROTO_UDP)
 {
     Question q = {};
     q.header.nlmsg_len = sizeof q;
@@ -68,7 +72,7 @@ Question ask_for(const Flow &flow)
     const std::size_t skip = v4 ? 12 : 0;
     const std::size_t length = sizeof(in6_addr) - skip;
     q.request.sdiag_family = v4 ? AF_INET : AF_INET6;
-    q.request.sdiag_protocol = IPPROTO_UDP;
+    q.request.sdiag_protocol = protocol;
     q.request.idiag_states = ~0U;
     q.request.id.idiag_if = kLoopbackInterface;
     q.request.id.idiag_sport = flow.source.sin6_port;
@@ -135,6 +139,32 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
     if (unread != nullptr)
         *unread = m.idiag_rqueue;
     return Answer::kFound;
+}
+
+PeerAnswer find_other_end(int fd, const Addresses &addresses, Peer &out)
+{
+    Question q = ask_for({addresses.peer, addresses.local}, IPPROTO_TCP);
+    q.request.id.idiag_if = 0; // to which the other end is bound, if it is, nobody knows
+    inet_diag_msg m = {};
+    const LockGuard guard(g_rendezvous.netlink_lock);
+    const int netlink = open_netlink();
+    if (netlink < 0 || network_of(netlink) != network_of(fd))
+        return PeerAnswer::kUnknown;
+    const int error = exchange(netlink, q, m);
+    if (error == ENOENT)
+        return PeerAnswer::kNotHere;
+    if (error != 0) {
+        close_netlink();
+        return PeerAnswer::kUnknown;
+    }
+    // Where the connection has ended a listener may be found, which has no peer.
+    if (m.id.idiag_dport != addresses.local.sin6_port || m.id.idiag_sport != addresses.peer.sin6_port)
+        return PeerAnswer::kNotHere;
+    if (m.idiag_inode == 0)
+        return PeerAnswer::kNotYet;
+    out.cookie = std::uint64_t{m.id.idiag_cookie[1]} << 32 | m.id.idiag_cookie[0];
+    out.user = m.idiag_uid;
+    return PeerAnswer::kHere;
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compat/src/rendezvous/names.hpp"
+#include "compat/src/rendezvous/peer.hpp"
 
 namespace vma::sock::udp {
 
@@ -30,6 +31,9 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
 // which of them have joined, and from whom they want it, is not looked at; a source that is any stands for all. False:
 // it doesn't tell.
 bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out);
+
+// Who has the other end of a connected TCP socket. Asked of both ends, the kernel's look-up has no second answer.
+PeerAnswer find_other_end(int fd, const Addresses &addresses, Peer &out);
 
 bool is_any(const in6_addr &a); // of both families
 

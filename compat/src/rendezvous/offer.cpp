@@ -26,9 +26,9 @@
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/generation.hpp"
 #include "compat/src/rendezvous/owner.hpp"
-#include "compat/src/rendezvous/shared_leftovers.hpp"
 #include "compat/src/rendezvous/state.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/rendezvous/unread_links.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 

@@ -54,6 +54,4 @@ bool is_last_with(const SharedLeftovers &u);   // no other process has it, or wi
 void leave_unread(SharedLeftovers *u);         // nullptr: nothing. It is gone with the last one
 void forsake_unread(const SharedLeftovers &u); // the process ends, and stays with it until then
 
-void remove_unread_of_the_dead(); // no lock held
-
 } // namespace vma::sock

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "compat/src/base/lock.hpp"
@@ -17,7 +18,10 @@ struct Rendezvous {
     // diag.cpp; own lock.
     Mutex netlink_lock;
     std::optional<int> netlink;
-    char list[kListRoom] = {}; // of the kernel's answer
+    // broker.cpp; offload lock.
+    std::optional<int> broker;
+    std::int64_t look_for_broker_ns = 0; // not before
+    char list[kListRoom] = {};           // of the kernel's answer
 };
 extern constinit Rendezvous g_rendezvous;
 

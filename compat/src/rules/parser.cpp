@@ -200,10 +200,10 @@ bool take_ports(Line &line, Range &out)
         return line.expected(kWanted, place);
     last = first;
     const std::size_t second = line.place() + 1;
-    if (line.take('-') && (!take_number(line, kMostPort, last) || last < first))
+    if (line.take('-') && (!take_number(line, kMostPort + 1, last) || last < first))
         return line.expected("the last port of the range, not less than the first", second);
     out.first_port = static_cast<std::uint16_t>(first);
-    out.last_port = static_cast<std::uint16_t>(last);
+    out.last_port = static_cast<std::uint16_t>(std::min(last, kMostPort)); // VMA's manual writes all ports as 0-65536
     return true;
 }
 

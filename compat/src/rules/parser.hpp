@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "config.h"
+
 #include "compat/src/rules/rule.hpp"
 
 namespace vma::rules {
@@ -66,6 +68,6 @@ int read_file(const char *path, File &out, Reporter &reporter);
 const Section *section_of(const File &file, const char *program, const char *id, bool &id_is_known);
 
 inline constexpr const char *kDefaultId = "VMA_DEFAULT_APPLICATION_ID";
-inline constexpr const char *kDefaultPath = "/etc/libvma.conf";
+inline constexpr const char *kDefaultPath = LIBVMA_CONF; // where `make install` puts it
 
 } // namespace vma::rules

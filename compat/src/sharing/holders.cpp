@@ -129,7 +129,7 @@ bool hold_alone(Socket &s)
     return true;
 }
 
-bool may_ask_for_holders(Socket &s, std::uint32_t operations)
+bool may_ask_for_holders(Stream &s, std::uint32_t operations)
 {
     constexpr std::uint32_t kMostBetween = 1024;
     constexpr std::uint32_t kFirst = 8;
@@ -144,12 +144,12 @@ bool may_ask_for_holders(Socket &s, std::uint32_t operations)
     return after != 0;
 }
 
-void count_sent(Socket &s, std::uint64_t n)
+void count_sent(Stream &s, std::uint64_t n)
 {
     s.tx.kernel_bytes.fetch_add(n, std::memory_order_relaxed);
 }
 
-void count_received(Socket &s, std::uint64_t n)
+void count_received(Stream &s, std::uint64_t n)
 {
     s.rx.kernel_bytes.fetch_add(n, std::memory_order_relaxed);
 }

@@ -46,10 +46,10 @@ bool hold_alone(Socket &s);
 
 // Whether it is time to ask that, after so many operations: 8 after a fork or the socket's return to the kernel, then
 // 16 more, and so on.
-bool may_ask_for_holders(Socket &s, std::uint32_t operations);
+bool may_ask_for_holders(Stream &s, std::uint32_t operations);
 
 // n bytes went by the kernel in a bare call.
-void count_sent(Socket &s, std::uint64_t n);
-void count_received(Socket &s, std::uint64_t n);
+void count_sent(Stream &s, std::uint64_t n);
+void count_received(Stream &s, std::uint64_t n);
 
 } // namespace vma::sock

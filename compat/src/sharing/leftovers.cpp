@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What is unread of a stream when its endpoint has gone: see leftovers.hpp.
 #include "compat/src/sharing/leftovers.hpp"
-#include "compat/src/base/passed.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 #include <dirent.h>
@@ -23,6 +22,7 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
+#include "vma/passed.hpp"
 
 namespace vma::sock {
 
@@ -45,7 +45,7 @@ std::uint64_t bytes_before(const Receiver &rx)
 }
 
 // The peer's process has ended without an answer to our RETURN: the kernel brings what it had sent again, then the end.
-bool is_unanswered(const Socket &s)
+bool is_unanswered(const Stream &s)
 {
     return s.rx.returning.load(std::memory_order_relaxed) && s.endpoint_down.load(std::memory_order_acquire) &&
            transport(s).ordered;
@@ -56,12 +56,12 @@ bool wait_readable(int fd, std::int64_t until_ns)
     constexpr std::int64_t kNsPerMs = 1'000'000;
     pollfd p = {fd, POLLIN, 0};
     const std::int64_t left = until_ns - now_ns();
-    return left > 0 && libc::real.poll(&p, 1, static_cast<int>(left / kNsPerMs) + 1) >= 0;
+    return left > 0 && libc::uncancelled::poll(&p, 1, static_cast<int>(left / kNsPerMs) + 1) >= 0;
 }
 
 // They have left the peer; the kernel brings the last of them when the first have made room. Fewer: that is the
 // stream's end, by `error` if there is one.
-std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count, int &error)
+std::uint64_t take_from_kernel(Stream &s, int fd, std::uint8_t *to, std::uint64_t count, int &error)
 {
     std::int64_t until =
         return_deadline(); // without anything: a rate limit or a small buffer of the sender's may be in between
@@ -75,7 +75,7 @@ std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_
         if (n > 0) {
             done += static_cast<std::uint64_t>(n);
             until = return_deadline();
-            by_os_received(s, n);
+            by_os_received(s, n, 0);
         } else if (n == 0) {
             break;
         } else if (errno != EAGAIN && errno != EINTR) {
@@ -117,7 +117,7 @@ void go_on_by_kernel(Receiver &rx)
 
 // The copy, and before it what the kernel has before the span, to memory that all share. Where there is none it stays a
 // copy.
-void move_to_shared(Socket &s)
+void move_to_shared(Stream &s)
 {
     Receiver &rx = s.rx;
     const int fd = s.any_fd.load(std::memory_order_relaxed);
@@ -156,11 +156,11 @@ void move_to_shared(Socket &s)
 void set_shared(Socket &s, SharedLeftovers *u)
 {
     note_socket(s.index);
-    const LockGuard guard(s.rx.unread_lock);
-    s.rx.unread.store(u, std::memory_order_release);
+    const LockGuard guard(s.unread_lock);
+    s.unread.store(u, std::memory_order_release);
 }
 
-bool keep_leftovers(Socket &s)
+bool keep_leftovers(Stream &s)
 {
     Receiver &rx = s.rx;
     const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
@@ -180,17 +180,22 @@ bool keep_leftovers(Socket &s)
     return true;
 }
 
-void drop_leftovers(Socket &s)
+void drop_leftovers(Stream &s)
 {
     forget_copy(s.rx);
-    SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    drop_shared(s);
+}
+
+void drop_shared(Socket &s)
+{
+    SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     if (u == nullptr)
         return;
     set_shared(s, nullptr);
     leave_unread(u);
 }
 
-void tcp::share_unread(Socket &s)
+void tcp::share_unread(Stream &s)
 {
     if (s.rx.leftovers != nullptr)
         move_to_shared(s);
@@ -200,21 +205,21 @@ void share_leftovers(Socket &s, bool handed)
 {
     const LockGuard rx(s.rx_lock);
     protocol(s).share_unread(s);
-    SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     if (u != nullptr && handed)
         unread_handed(*u);
 }
 
 std::size_t shared_left(const Socket &s)
 {
-    const LockGuard guard(s.rx.unread_lock); // nobody drops it meanwhile
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const LockGuard guard(s.unread_lock); // nobody drops it meanwhile
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     return u != nullptr ? unread_left(*u) : 0;
 }
 
 ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
-    const SharedLeftovers &u = *s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers &u = *s.unread.load(std::memory_order_relaxed);
     const bool peeks = (flags & MSG_PEEK) != 0;
     const std::size_t n =
         peeks && kernel_peek_offset(fd) >= 0 ? peek_on_unread(u, *msg, skip, flags) : read_unread(u, *msg, skip, flags);
@@ -223,7 +228,10 @@ ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
                          : 0; // behind the last byte; a call that has got something leaves it to the next one
     if (!peeks) {
         peek_goes_back(u, n);
-        stats::received(record_of(s), n);
+        const std::size_t there = (flags & MSG_TRUNC) != 0 ? 0 : n;
+        stats::received(record_of(s), n, [=](const stats::Slot &record) {
+            stats::capture_received(record, msg->msg_iov, skip, n, there);
+        });
     }
     msg->msg_namelen = 0;
     msg->msg_controllen = 0;
@@ -233,43 +241,45 @@ ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 
 bool holds_leftovers(const Socket &s)
 {
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
-    return (s.rx.leftovers != nullptr && left_in_copy(s.rx) != 0) ||
-           (u != nullptr && (unread_left(*u) != 0 || ends_in_error(*u)));
+    const Stream *const stream = stream_of(s);
+    if (stream != nullptr && stream->rx.leftovers != nullptr && left_in_copy(stream->rx) != 0)
+        return true;
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
+    return u != nullptr && (unread_left(*u) != 0 || ends_in_error(*u));
 }
 
 bool owes_error(const Socket &s)
 {
     if (s.pending_error.load(std::memory_order_relaxed) != 0)
         return true;
-    if (s.rx.unread.load(std::memory_order_relaxed) == nullptr) [[likely]]
+    if (s.unread.load(std::memory_order_relaxed) == nullptr) [[likely]]
         return false;
-    const LockGuard guard(s.rx.unread_lock);
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const LockGuard guard(s.unread_lock);
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     return u != nullptr && ends_in_error(*u);
 }
 
 int take_owed_error(Socket &s)
 {
     const int error = take_error(s);
-    const LockGuard guard(s.rx.unread_lock);
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const LockGuard guard(s.unread_lock);
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     return error == 0 && u != nullptr ? take_unread_error(*u) : error;
 }
 
 bool may_reset(const Socket &s)
 {
-    const LockGuard guard(s.rx.unread_lock);
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const LockGuard guard(s.unread_lock);
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     return u == nullptr || is_last_with(*u);
 }
 
 void end_leftovers(Socket &s)
 {
-    if (s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+    if (s.unread.load(std::memory_order_relaxed) == nullptr)
         return;
-    const LockGuard guard(s.rx.unread_lock);
-    if (SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed))
+    const LockGuard guard(s.unread_lock);
+    if (SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed))
         forsake_unread(*u);
 }
 
@@ -291,7 +301,7 @@ Socket *tcp::begin_foreign(int fd, int, SharedLeftovers *u)
     Socket *const made = track_foreign(fd, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     if (made == nullptr)
         return nullptr;
-    Socket &s = *made;
+    Stream &s = as_stream(*made);
     read_addresses(fd, s.addresses);
     read_timeouts(s, fd);
     s.evaluated = true;
@@ -303,10 +313,6 @@ Socket *tcp::begin_foreign(int fd, int, SharedLeftovers *u)
     tell_way(s);
     return made;
 }
-
-namespace {
-
-} // namespace
 
 bool adopt(int fd, bool handed)
 {

@@ -12,10 +12,12 @@
 namespace vma::sock {
 
 class Socket;
+class Stream;
 struct SharedLeftovers;
 
-bool keep_leftovers(Socket &s); // rx_lock and poll lock held. False: there is nothing, or no memory
-void drop_leftovers(Socket &s); // rx_lock held
+bool keep_leftovers(Stream &s); // rx_lock and poll lock held. False: there is nothing, or no memory
+void drop_leftovers(Stream &s); // rx_lock held
+void drop_shared(Socket &s);    // only what all share; rx_lock held
 
 // Before another process holds the socket, of a child or, `handed`, of one that may not have the library. No lock held
 // but the offload lock's.
@@ -23,7 +25,7 @@ void share_leftovers(Socket &s, bool handed);
 
 void set_shared(Socket &s, SharedLeftovers *u); // rx_lock held, or nobody else knows the socket
 
-// The part that all share, of a socket whose rx.unread is not nullptr.
+// The part that all share, of a socket whose unread is not nullptr.
 std::size_t shared_left(const Socket &s); // bytes; no lock needed
 // Bytes, the negative errno that stands behind them, or 0: none is left. rx_lock held.
 ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags);
@@ -42,7 +44,7 @@ void adopt_inherited(void (*adopted)(int fd));
 void adopt_passed(const msghdr &msg, bool peeked, void (*adopted)(int fd));
 
 namespace tcp {
-void share_unread(Socket &s);                                  // Protocol::share_unread
+void share_unread(Stream &s);                                  // Protocol::share_unread
 Socket *begin_foreign(int fd, int family, SharedLeftovers *u); // Protocol::begin_foreign
 } // namespace tcp
 

@@ -11,7 +11,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/shared_leftovers.hpp"
 #include "compat/src/sharing/leftovers.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 
@@ -22,7 +22,7 @@ int set_peek_offset(Socket &s, int fd, const void *value, socklen_t len)
     if (offloaded(s))
         share_leftovers(s, false); // the kernel's option is the socket's, whoever holds it
     const LockGuard guard(s.rx_lock);
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     int offset = -1;
     if (u == nullptr || len < sizeof offset || !libc::can_read(value, sizeof offset))
         return libc::real.setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, value, len);
@@ -49,8 +49,8 @@ int set_in_kernel(Socket &s, int fd, int level, int name, const void *value, soc
 void correct_peek_offset(const Socket &s, void *value, socklen_t len)
 {
     int offset = -1;
-    const LockGuard guard(s.rx.unread_lock);
-    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const LockGuard guard(s.unread_lock);
+    const SharedLeftovers *const u = s.unread.load(std::memory_order_relaxed);
     if (u == nullptr || len != sizeof offset || unread_left(*u) == 0)
         return;
     memcpy(&offset, value, sizeof offset);

@@ -94,6 +94,7 @@ void fill_header(Header &h)
     std::snprintf(h.program, sizeof h.program, "%s", program_invocation_short_name);
     std::snprintf(h.library, sizeof h.library, "%s", PACKAGE_VERSION);
     h.requests = {};
+    h.capture = {};
     h.requests.log_level = h.requests.log_details = h.requests.dump_fd = Requests::kKeep;
 }
 
@@ -195,6 +196,7 @@ void give_up_file()
     const LockGuard guard(g_region.lock);
     g_region.pending.file_due.store(false, std::memory_order_relaxed);
     g_region.pending.makes_no_calls.store(true, std::memory_order_relaxed);
+    end_capture();
     remove_file();
     g_region.published = false;
 }

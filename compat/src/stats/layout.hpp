@@ -14,7 +14,7 @@
 namespace vma::stats {
 
 inline constexpr std::uint64_t kMagic = 0x3154415453414d56; // "VMASTAT1"
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kLine = 64; // of the processor's cache
 inline constexpr std::uint32_t kMostSlots = 1024;
 inline constexpr std::uint32_t kEpollSets = 32;
@@ -100,6 +100,8 @@ enum Flag : std::uint32_t {
     kHasPeer = 8,
     kHasInterface = 16, // `interface_address`
     kCandidate = 32,    // connected or accepted, and looked at
+    kOtherUser = 64,    // the other end is `peer_user`'s, not this process's user's
+    kByVmad = 128,      // this network namespace doesn't know the other end, and vmad is asked for it
 };
 
 inline constexpr std::size_t kReasonSize = 104;
@@ -121,6 +123,8 @@ struct alignas(kLine) Facts {           // change rarely
     std::uint16_t peer_port;            //
     std::uint32_t group_count;          // may be more than `groups` has
     std::uint32_t ring;                 // one more than the place of its device's ring, 0: none
+    std::uint32_t peer_user;            // with kOtherUser
+    std::uint32_t reserved;             //
     std::uint64_t receive_limit;        // bytes
     std::uint64_t since_ns;             // CLOCK_BOOTTIME when the socket was made
     std::uint64_t pacing_rate;          // bytes a second that a device sends for it at most, 0: no limit
@@ -162,7 +166,8 @@ struct alignas(kLine) Mux {
 
 enum class RingKind : std::uint32_t { kNone, kEthernet, kDirect, kTap, kLocal, kRdma };
 
-// What sockets that are closed have counted; a reader adds what those count whose `ring` it is. 0 in a field: not
+// What sockets that are closed, or have gone to another ring, have counted by it; a reader adds what those count whose
+// `ring` it is, modulo 2^64: one that came from another ring has taken off what it had by then. 0 in a field: it isn't
 // known.
 struct alignas(kLine) Ring {
     RingKind kind;
@@ -217,6 +222,20 @@ struct Pool { // the frames of all ports
     std::uint64_t no_buffers;
 };
 
+// ---- totals of the process ------------------------------------------------------------------------------------------
+
+// What records that are free by now have counted: with what those that are in use have, all of the process, which never
+// falls. Not zeroed by --zero.
+struct alignas(kLine) Closed { // the region's lock
+    std::uint32_t turn;        // odd while counts move here from a record: a reader looks before and after
+    std::uint32_t reserved;
+    std::uint64_t tcp_sockets;
+    std::uint64_t udp_sockets;
+    MuxCounters epoll;
+    Counters tcp;
+    Counters udp;
+};
+
 // ---- the file -------------------------------------------------------------------------------------------------------
 
 enum class State : std::uint32_t {
@@ -231,6 +250,16 @@ struct alignas(kLine) Requests { // by vma_stats
     std::int32_t dump_fd;        // kKeep, 0 all
     std::int32_t dump_level;
     static constexpr std::int32_t kKeep = -100;
+};
+
+// What vma_dump asks for, and the answer (capture_layout.hpp). It adds to Requests::count afterwards.
+struct alignas(kLine) CaptureWords {
+    std::uint32_t number;    // of the wish, not 0; written after what it asks for
+    std::uint32_t ring_size; // bytes
+    std::uint32_t most;      // of a message's bytes
+    std::uint32_t answered;  // number of the wish that the rest answers; written last
+    std::int32_t fd;         // of the ring, in the process
+    std::int32_t error;      // an errno, 0: none
 };
 
 struct alignas(kLine) Header {
@@ -256,6 +285,8 @@ struct alignas(kLine) Header {
     Ring rings[kMostRings];
     Queue queues[kMostRings];
     Pool pools[kMostPools];
+    Closed closed;
+    CaptureWords capture;
 };
 
 static_assert(std::is_trivially_copyable_v<Slot> && std::is_trivially_copyable_v<Header>);

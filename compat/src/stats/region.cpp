@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One stretch of memory holds header and records. It begins as private memory; the file is mapped over it in one step,
 // so that nobody who counts has to look whether that has happened. In a forked child it goes the way back.
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,9 +9,11 @@
 #include <cstdio>
 #include <new>
 
+#include "compat/src/base/fence.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/stats/region_state.hpp"
+#include "compat/src/stats/text.hpp"
 
 namespace vma::stats {
 
@@ -113,7 +116,7 @@ void begin(Slot &slot, int fd, std::uint8_t protocol, std::uint8_t family, bool 
 {
     const std::uint32_t use = slot.facts.use;
     set(slot.facts.fd, -1);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
+    sock::fence_between_stores();
     clear(slot.now);
     clear(slot.zero);
     Facts &f = slot.facts;
@@ -160,18 +163,51 @@ Ring *ring_of(const Slot &slot) // lock held
     return ring != 0 && ring <= kMostRings ? &header().rings[ring - 1] : nullptr;
 }
 
-// Its counts stay with the ring when it goes.
-void retire(const Slot &slot) // lock held
+// While counts move from one place to another: a reader that sees `turn` odd, or another one than before, looks again.
+class Moving // lock held
 {
-    Ring *const ring = ring_of(slot);
-    if (ring == nullptr)
-        return;
+public:
+    Moving()
+    {
+        set(closed().turn, closed().turn + 1);
+        sock::fence_between_stores();
+    }
+    ~Moving() { __atomic_store_n(&closed().turn, closed().turn + 1, __ATOMIC_RELEASE); }
+    Moving(const Moving &) = delete;
+    Moving &operator=(const Moving &) = delete;
+
+    static Closed &closed() { return header().closed; }
+};
+
+// Its counts stay with the process when it goes.
+void add_to_closed(const Slot &slot) // lock held
+{
+    const bool udp = slot.facts.protocol == IPPROTO_UDP;
+    Closed &closed = Moving::closed();
+    Counters &sum = udp ? closed.udp : closed.tcp;
+    accumulate(sum, slot.now);
+    add(sum.tx.paced_bytes, paced_bytes(slot, slot.now) - get(slot.now.tx.paced_bytes));
+    add(udp ? closed.udp_sockets : closed.tcp_sockets);
+}
+
+// What a socket has counted by devices.
+struct Share {
+    std::uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes, retransmits;
+};
+
+Share share_of(const Slot &slot)
+{
     const Counters &c = slot.now;
-    add(ring->rx_packets, get(c.rx.packets));
-    add(ring->rx_bytes, get(c.rx.bytes));
-    add(ring->tx_packets, get(c.tx.packets));
-    add(ring->tx_bytes, get(c.tx.bytes));
-    add(ring->retransmits, get(c.tx.retransmits));
+    return {get(c.rx.packets), get(c.rx.bytes), get(c.tx.packets), get(c.tx.bytes), get(c.tx.retransmits)};
+}
+
+void add_share(Ring &ring, const Share &share) // lock held
+{
+    add(ring.rx_packets, share.rx_packets);
+    add(ring.rx_bytes, share.rx_bytes);
+    add(ring.tx_packets, share.tx_packets);
+    add(ring.tx_bytes, share.tx_bytes);
+    add(ring.retransmits, share.retransmits);
 }
 
 } // namespace
@@ -200,8 +236,17 @@ void use_ring(Slot &slot, RingKind kind, const char *device)
     const LockGuard guard(g_region.lock);
     if (g_region.size == 0 || &slot == &g_nobodys.sink)
         return;
-    if (const std::uint32_t ring = find_ring(kind, device); ring != 0)
-        set(slot.facts.ring, ring);
+    const std::uint32_t ring = find_ring(kind, device);
+    if (ring == 0 || ring == get(slot.facts.ring))
+        return;
+    const Moving moving;
+    if (Ring *const before = ring_of(slot); before != nullptr) {
+        const Share share = share_of(slot);
+        add_share(*before, share);
+        add_share(header().rings[ring - 1], {-share.rx_packets, -share.rx_bytes, -share.tx_packets, -share.tx_bytes,
+                                             -share.retransmits}); // a reader adds all that the socket has
+    }
+    set(slot.facts.ring, ring);
 }
 
 void tell_moderation(RingKind kind, const char *device, std::uint32_t frames, std::uint32_t microseconds)
@@ -279,13 +324,30 @@ void set_queues(const Queue *queues, std::uint32_t count)
     replace(h.pools[1], tx);
 }
 
+namespace {
+
+// Free, and what it counted stays with the process and with its ring.
+void retire(Slot &slot) // lock held
+{
+    if (g_region.size == 0) {
+        __atomic_store_n(&slot.facts.fd, -1, __ATOMIC_RELEASE);
+        return;
+    }
+    const Moving moving;
+    add_to_closed(slot);
+    if (Ring *const ring = ring_of(slot); ring != nullptr)
+        add_share(*ring, share_of(slot));
+    __atomic_store_n(&slot.facts.fd, -1, __ATOMIC_RELEASE);
+}
+
+} // namespace
+
 void give_back(Slot &slot)
 {
     if (&slot == &g_nobodys.sink)
         return;
     const LockGuard guard(g_region.lock);
     retire(slot);
-    __atomic_store_n(&slot.facts.fd, -1, __ATOMIC_RELEASE);
     if (!is_shared(slot)) {
         put_free(slot);
         return;
@@ -311,14 +373,19 @@ Mux &claim_set(int epfd)
 
 void give_back(Mux &set)
 {
-    if (&set != &g_nobodys.set)
-        __atomic_store_n(&set.fd, -1, __ATOMIC_RELEASE);
+    if (&set == &g_nobodys.set)
+        return;
+    const LockGuard guard(g_region.lock);
+    const Moving moving;
+    accumulate(Moving::closed().epoll, set.now);
+    __atomic_store_n(&set.fd, -1, __ATOMIC_RELEASE);
 }
 
 void after_fork_in_child()
 {
     g_region.lock.reset();
     libc::t_libc.id = 0;
+    capture_after_fork_in_child();
     if (g_region.size == 0 || !g_region.published)
         return; // private memory is a copy already
     Header &old = header();

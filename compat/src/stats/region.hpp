@@ -94,6 +94,14 @@ void give_up_file();        // there is none from now on: its end must make no s
 void replaced(bool really); // before exec, and after one that failed
 void after_fork_in_child(); // the parent's file is not ours: its sockets' records go on in memory, from zero
 
+// What only who moves a socket's bytes knows of it: tcp/describe.cpp. It adds lines, and waits for no lock that the
+// caller may have.
+class Text;
+struct Describer {
+    void (*stream)(int fd, Text &out); // of a TCP socket: windows and queues; nothing if it isn't tracked
+};
+extern const Describer kDescriber;
+
 // Writes what is known of a socket, and of all with fd 0, to the log at a level of its own numbers. False: no such
 // socket.
 bool dump_to_log(int fd, int level);

@@ -3,6 +3,7 @@
 // text that a socket leaves in VMA_STATS_FILE when it is closed.
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -44,6 +45,8 @@ bool dump(Slot &slot, config::Level level)
 {
     Text text;
     describe(view_of(slot), text);
+    if (slot.facts.protocol == IPPROTO_TCP)
+        kDescriber.stream(slot.facts.fd, text);
     log_text(level, kRule);
     log_text(level, text.c_str());
     return true;
@@ -89,7 +92,8 @@ bool dump_to_log(int fd, int level)
 
 void answer_requests()
 {
-    const std::uint32_t count = get(*g_region.pending.asked.load(std::memory_order_relaxed));
+    const std::uint32_t count =
+        __atomic_load_n(g_region.pending.asked.load(std::memory_order_relaxed), __ATOMIC_ACQUIRE);
     if (g_region.pending.answered.exchange(count, std::memory_order_acq_rel) == count)
         return; // another thread does it
     const int saved = errno;
@@ -100,6 +104,7 @@ void answer_requests()
         config::set_log_details(std::clamp(asked.log_details, 0, 3));
     if (asked.dump_fd != Requests::kKeep)
         dump_to_log(asked.dump_fd, asked.dump_level);
+    answer_capture(header().capture);
     errno = saved;
 }
 

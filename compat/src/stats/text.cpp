@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/stats/text.hpp"
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/stats/count.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -48,8 +49,7 @@ void describe_identity(const Facts &f, Text &out)
         out.add("- Foreign Address = [%s]\n", print_endpoint(f.peer, f.peer_port, text));
     const std::uint32_t groups = std::min(f.group_count, kMostGroups);
     for (std::uint32_t i = 0; i < groups; ++i)
-        out.add("%s[%s]%s", i == 0 ? "- Member of = " : ", ", print_address(f.groups[i].address, text),
-                i + 1 == groups ? "\n" : "");
+        out.add("- Member of = [%s]\n", print_address(f.groups[i].address, text));
     if (f.reason[0] != '\0' && !is_offloaded(f))
         out.add("- Not offloaded: %.*s\n", static_cast<int>(sizeof f.reason - 1), f.reason);
 }
@@ -112,40 +112,49 @@ void Text::add(const char *format, ...)
         used_ = std::min(used_ + static_cast<std::size_t>(length), sizeof bytes_ - 1);
 }
 
+namespace {
+
+// Calls visit(left, right) with each number that is counted, of both.
+template <typename Left, typename Right, typename Visit> void each_counter(Left &left, Right &right, Visit visit)
+{
+    visit(left.rx.packets, right.rx.packets);
+    visit(left.rx.bytes, right.rx.bytes);
+    visit(left.rx.poll_hit, right.rx.poll_hit);
+    visit(left.rx.poll_miss, right.rx.poll_miss);
+    visit(left.rx.poll_os_hit, right.rx.poll_os_hit);
+    visit(left.rx.errors, right.rx.errors);
+    visit(left.rx.eagain, right.rx.eagain);
+    visit(left.rx.os_packets, right.rx.os_packets);
+    visit(left.rx.os_bytes, right.rx.os_bytes);
+    visit(left.rx.os_errors, right.rx.os_errors);
+    visit(left.rx.os_eagain, right.rx.os_eagain);
+    visit(left.rx.migrations, right.rx.migrations);
+    visit(left.in.packets, right.in.packets);
+    visit(left.in.bytes, right.in.bytes);
+    visit(left.in.dropped_packets, right.in.dropped_packets);
+    visit(left.in.dropped_bytes, right.in.dropped_bytes);
+    visit(left.tx.packets, right.tx.packets);
+    visit(left.tx.bytes, right.tx.bytes);
+    visit(left.tx.errors, right.tx.errors);
+    visit(left.tx.eagain, right.tx.eagain);
+    visit(left.tx.retransmits, right.tx.retransmits);
+    visit(left.tx.dummies, right.tx.dummies);
+    visit(left.tx.os_packets, right.tx.os_packets);
+    visit(left.tx.os_bytes, right.tx.os_bytes);
+    visit(left.tx.os_errors, right.tx.os_errors);
+    visit(left.tx.os_eagain, right.tx.os_eagain);
+    visit(left.tx.migrations, right.tx.migrations);
+    visit(left.tx.held, right.tx.held);
+    visit(left.tx.held_ns, right.tx.held_ns);
+    visit(left.tx.paced_bytes, right.tx.paced_bytes);
+}
+
+} // namespace
+
 Counters since(const Counters &now, const Counters &then)
 {
     Counters d = now;
-    const auto take = [](std::uint64_t &left, std::uint64_t old) { left = less(left, old); };
-    take(d.rx.packets, then.rx.packets);
-    take(d.rx.bytes, then.rx.bytes);
-    take(d.rx.poll_hit, then.rx.poll_hit);
-    take(d.rx.poll_miss, then.rx.poll_miss);
-    take(d.rx.poll_os_hit, then.rx.poll_os_hit);
-    take(d.rx.errors, then.rx.errors);
-    take(d.rx.eagain, then.rx.eagain);
-    take(d.rx.os_packets, then.rx.os_packets);
-    take(d.rx.os_bytes, then.rx.os_bytes);
-    take(d.rx.os_errors, then.rx.os_errors);
-    take(d.rx.os_eagain, then.rx.os_eagain);
-    take(d.rx.migrations, then.rx.migrations);
-    take(d.in.packets, then.in.packets);
-    take(d.in.bytes, then.in.bytes);
-    take(d.in.dropped_packets, then.in.dropped_packets);
-    take(d.in.dropped_bytes, then.in.dropped_bytes);
-    take(d.tx.packets, then.tx.packets);
-    take(d.tx.bytes, then.tx.bytes);
-    take(d.tx.errors, then.tx.errors);
-    take(d.tx.eagain, then.tx.eagain);
-    take(d.tx.retransmits, then.tx.retransmits);
-    take(d.tx.dummies, then.tx.dummies);
-    take(d.tx.os_packets, then.tx.os_packets);
-    take(d.tx.os_bytes, then.tx.os_bytes);
-    take(d.tx.os_errors, then.tx.os_errors);
-    take(d.tx.os_eagain, then.tx.os_eagain);
-    take(d.tx.migrations, then.tx.migrations);
-    take(d.tx.held, then.tx.held);
-    take(d.tx.held_ns, then.tx.held_ns);
-    take(d.tx.paced_bytes, then.tx.paced_bytes);
+    each_counter(d, then, [](std::uint64_t &left, std::uint64_t old) { left = less(left, old); });
     return d;
 }
 
@@ -153,6 +162,22 @@ MuxCounters since(const MuxCounters &now, const MuxCounters &then)
 {
     return {less(now.poll_hit, then.poll_hit), less(now.poll_miss, then.poll_miss), less(now.timeouts, then.timeouts),
             less(now.errors, then.errors),     less(now.ready, then.ready),         less(now.os_ready, then.os_ready)};
+}
+
+void accumulate(Counters &sum, const Counters &more)
+{
+    each_counter(sum, more, [](std::uint64_t &to, const std::uint64_t &from) { set(to, get(to) + get(from)); });
+}
+
+void accumulate(MuxCounters &sum, const MuxCounters &more)
+{
+    const auto take = [](std::uint64_t &to, const std::uint64_t &from) { set(to, get(to) + get(from)); };
+    take(sum.poll_hit, more.poll_hit);
+    take(sum.poll_miss, more.poll_miss);
+    take(sum.timeouts, more.timeouts);
+    take(sum.errors, more.errors);
+    take(sum.ready, more.ready);
+    take(sum.os_ready, more.os_ready);
 }
 
 std::uint64_t paced_bytes(const Slot &slot, const Counters &since)
@@ -229,6 +254,29 @@ const char *name_of(Way way)
         return "port";
     }
     return "?";
+}
+
+void explain_kernel(Slot &slot, std::uint32_t lift_after)
+{
+    constexpr std::uint8_t kListens = 10;
+    Facts &f = slot.facts;
+    if (f.way != Way::kKernel || f.reason[0] != '\0')
+        return;
+    const char *text = nullptr;
+    if (f.tcp_state == kListens)
+        text = "it listens";
+    else if ((f.flags & kByVmad) != 0)
+        text = "vmad introduced nobody: the other side has no library, or was not ready";
+    else if ((f.flags & kOtherUser) == 0 && (f.protocol == IPPROTO_UDP || (f.flags & kCandidate) != 0))
+        text = "no accelerated peer was found";
+    const unsigned long long calls = slot.now.rx.os_packets + slot.now.tx.os_packets;
+    if (text != nullptr)
+        std::snprintf(f.reason, sizeof f.reason, "%s", text);
+    else if ((f.flags & kOtherUser) != 0)
+        std::snprintf(f.reason, sizeof f.reason, "the other end is user %u's, who did not come to the meeting",
+                      f.peer_user);
+    else
+        std::snprintf(f.reason, sizeof f.reason, "%llu sends and receives, VMA_LIFT_AFTER is %u", calls, lift_after);
 }
 
 const char *name_of_tcp_state(std::uint8_t state)

@@ -38,6 +38,11 @@ struct SocketView {
 Counters since(const Counters &now, const Counters &then);
 MuxCounters since(const MuxCounters &now, const MuxCounters &then);
 
+// Adds what is counted to `sum`, which has one writer; what is measured (most, thread, waiting, zcopy) is left as it
+// is.
+void accumulate(Counters &sum, const Counters &more);
+void accumulate(MuxCounters &sum, const MuxCounters &more);
+
 SocketView view_of(const Slot &slot); // all since --zero
 // Of what was sent in `since`, what was sent under SO_MAX_PACING_RATE.
 std::uint64_t paced_bytes(const Slot &slot, const Counters &since);
@@ -53,6 +58,9 @@ const char *print_endpoint(const std::uint8_t (&address)[16], std::uint16_t port
 
 bool is_offloaded(const Facts &facts);
 const char *name_of(Way way);
+// Into `reason`, of a socket that is the kernel's and may be accelerated yet: why it is not so far, if none was given.
+void explain_kernel(Slot &slot, std::uint32_t lift_after);
+
 const char *name_of_tcp_state(std::uint8_t state); // "" where it is not known
 
 // The block of view 3, without the line above it. `out` is added to.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/base/probes.hpp"
 #include "compat/src/table/socket_sets.hpp"
 
 #include <netinet/in.h>
@@ -74,13 +75,14 @@ int by_os_sent(const Socket &s, const mmsghdr *messages, int n)
     return n;
 }
 
-int by_os_received(const Socket &s, const mmsghdr *messages, int n)
+int by_os_received(const Socket &s, const mmsghdr *messages, int n, int flags)
 {
     ssize_t bytes = 0;
     for (int i = 0; i < n; ++i)
         bytes += messages[i].msg_len;
     libc::note_kernel_act();
-    stats::os_received(record_of(s), n < 0 ? -1 : bytes, static_cast<std::uint64_t>(std::max(n, 0)));
+    if (n < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) == 0)
+        stats::os_received(record_of(s), n < 0 ? -1 : bytes, static_cast<std::uint64_t>(std::max(n, 0)));
     stats::touch();
     return n;
 }
@@ -127,6 +129,22 @@ void tell_migration(Socket &s)
 {
     stats::migrated(record_of(s));
     tell_way(s);
+    if (offloaded(s))
+        probe::offload(s.any_fd.load(std::memory_order_relaxed), static_cast<int>(way_of(s)), device_of(s));
+}
+
+void tell_peer_user(const Socket &s, uid_t user)
+{
+    const LockGuard guard(g_sockets.facts_lock);
+    Facts &f = record_of(s).facts;
+    f.peer_user = user;
+    raise_flag(f, stats::kOtherUser, true);
+}
+
+void tell_by_vmad(const Socket &s, bool asked)
+{
+    const LockGuard guard(g_sockets.facts_lock);
+    raise_flag(record_of(s).facts, stats::kByVmad, asked);
 }
 
 void tell_addresses(const Socket &s)

@@ -8,7 +8,7 @@
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/stats/count.hpp"
 #include "compat/src/stats/region.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 
@@ -27,17 +27,20 @@ inline ssize_t by_os_sent(const Socket &s, ssize_t n)
     return n;
 }
 
-inline ssize_t by_os_received(const Socket &s, ssize_t n)
+// With the call's flags: what was only looked at, or is news of an error, is not received. Who counted it would have
+// the capture's positions be wrong.
+inline ssize_t by_os_received(const Socket &s, ssize_t n, int flags)
 {
     libc::note_kernel_act();
-    stats::os_received(record_of(s), n);
+    if (n < 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) == 0)
+        stats::os_received(record_of(s), n);
     stats::touch();
     return n;
 }
 
 // recvmmsg(), sendmmsg().
 int by_os_sent(const Socket &s, const mmsghdr *messages, int n);
-int by_os_received(const Socket &s, const mmsghdr *messages, int n);
+int by_os_received(const Socket &s, const mmsghdr *messages, int n, int flags);
 
 // What waited for the reader of a stream is not there any more, or `left` bytes of it. rx_lock or poll lock held.
 inline void forget_unread(const Socket &s, std::uint64_t left = 0)
@@ -59,6 +62,8 @@ void open_record(Socket &s, int fd, int protocol, int family); // when it is tra
 void close_record(Socket &s);                                  // when it is released
 void tell_way(Socket &s);                                      // mode, device or reason changed
 void tell_migration(Socket &s);                                // likewise, and it moved between kernel and device
+void tell_peer_user(const Socket &s, uid_t user);              // it is another one than this process's
+void tell_by_vmad(const Socket &s, bool asked);                // vmad is asked for the other end, or knows of none
 void tell_addresses(const Socket &s);                          // `addresses` was read
 void tell_local_address(const Socket &s, int fd);              // by system calls
 void tell_sender(const Socket &s, int fd, bool by_port,

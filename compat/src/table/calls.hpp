@@ -4,7 +4,7 @@
 // for them, as in the kernel.
 #pragma once
 
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 

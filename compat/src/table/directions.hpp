@@ -10,12 +10,13 @@
 
 #include "compat/src/base/lock.hpp"
 #include "compat/src/table/due.hpp"
+#include "compat/src/table/racy.hpp"
 
 namespace vma::sock {
 
 // ---- tags: CQ data of a stream's writes ---------------------------------------------------------------------------
 
-enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kFinal = 8, kSeen, kLeave };
+enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kFinal = 8, kSeen, kLeave, kHere };
 inline constexpr unsigned kTagTypeBits = 8; // below the value: a device has short data cheaper than long
 // In the value of kData, above any length: libc/kernel_acts.hpp.
 inline constexpr std::uint64_t kAfterKernel = std::uint64_t{1} << 22;
@@ -28,32 +29,9 @@ inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value) // 56 bit
 
 enum class Path : std::uint8_t { kKernel, kEndpoint };
 
-// A word that only the holder of a lock changes, and that others look at without it: what they see may be old.
-template <typename T> class Racy
-{
-public:
-    constexpr Racy(T value) : value_(value) {}
-    Racy(const Racy &) = delete;
-    Racy &operator=(const Racy &) = delete;
-    operator T() const { return value_.load(std::memory_order_relaxed); }
-    T operator->() const // of a pointer
-    {
-        return *this;
-    }
-    Racy &operator=(T value)
-    {
-        value_.store(value, std::memory_order_relaxed);
-        return *this;
-    }
-    Racy &operator+=(T more) { return *this = *this + more; } // not atomic: the lock is held
-
-    // For who has to see what was written before it.
-    void publish(T value) { value_.store(value, std::memory_order_release); }
-    T acquire() const { return value_.load(std::memory_order_acquire); }
-
-private:
-    std::atomic<T> value_;
-};
+// Bytes of one write into the ring: long enough to copy well, short enough to overlap with the reader.
+inline constexpr std::uint32_t kLongestPiece = 32768;
+static_assert(kLongestPiece < kAfterKernel);
 
 // One direction we send. Guarded by tx_lock but for the atomics, which the engine's poller writes.
 struct Sender {
@@ -65,7 +43,7 @@ struct Sender {
     std::atomic<std::uint64_t> credit{0}; // endpoint bytes the peer has consumed
     std::uint64_t ring = 0;               // bytes of the peer's region, power of two
     std::uint32_t slots_left = 0;         // free slots, about
-    std::uint32_t piece = 32768;          // most bytes of one write
+    std::uint32_t piece = kLongestPiece;  // most bytes of one write; 0: the span's time has not come (pacing.hpp)
     std::uint32_t kernel_acts = 0;        // their number that the peer was told of last
     std::atomic<bool> found_full{false};  // a write did not fit since the last POLLOUT news
     std::atomic<bool> told_full{
@@ -106,7 +84,6 @@ struct Sender {
 };
 
 struct StreamLoans;
-struct SharedLeftovers;
 
 // One direction we receive. Guarded by rx_lock but for the atomics.
 struct Receiver {
@@ -128,10 +105,9 @@ struct Receiver {
     const std::uint8_t *base = nullptr;          // our region
     std::uint64_t ring = 0;                      // its bytes, power of two
     std::uint8_t *leftovers = nullptr; // what `base` is when the endpoint is closed and bytes are left to read
-    // What is left to read for all processes that hold the socket (leftovers.hpp), before the kernel's bytes.
-    std::atomic<SharedLeftovers *> unread{nullptr}; // changed with rx_lock as well
-    mutable Mutex unread_lock;                      // who looks at it without rx_lock
     // Of a peer on another host, and of this endpoint.
+    std::atomic<bool> peer_here{false};       // HERE came: it will say FINAL before it leaves
+    std::atomic<bool> here_due{false};        // HERE to be sent
     std::atomic<bool> ready_sent{false};      // so it may have STARTed
     std::atomic<bool> final_seen{false};      // FINAL came: all that it sent by the endpoint is here
     std::atomic<bool> leave_due{false};       // LEAVE to be sent
@@ -154,6 +130,8 @@ struct Receiver {
         credit_due = false;
         leaving = false;
         cut = false;
+        peer_here = false;
+        here_due = false;
         ready_sent = false;
         final_seen = false;
         leave_due = false;

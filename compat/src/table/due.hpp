@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "compat/src/base/fence.hpp"
 #include "compat/src/base/helper_wake.hpp"
 #include "compat/src/table/socket.hpp"
 
@@ -22,6 +23,7 @@ public:
     void add(std::uint32_t index)
     {
         words_[index / kBits].fetch_or(std::uint64_t{1} << (index % kBits), std::memory_order_seq_cst);
+        fence_after_exchange(); // also for who finds a lock taken now, and leaves the work to its holder
         wake_resting_helper();
     }
     bool any() const

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <iterator>
 #include <new>
 
 #include "compat/src/base/process_words.hpp"
@@ -33,20 +34,20 @@ namespace {
 
 constexpr std::uint32_t kStep = 16; // that are made at once: memory is taken for as many as there are, nearly
 // For the sockets from this index on; nullptr if there is no memory for them, or may be no more of them.
-Socket *chunk_for(std::uint32_t index)
+Stream *chunk_for(std::uint32_t index)
 {
     static_assert(kChunkSockets % kStep == 0);
     if (index / kChunkSockets >= std::size(g_sockets.chunks))
         return nullptr;
-    std::atomic<Socket *> &chunk = g_sockets.chunks[index / kChunkSockets];
-    if (Socket *const there = chunk.load(std::memory_order_relaxed); there != nullptr)
+    std::atomic<Stream *> &chunk = g_sockets.chunks[index / kChunkSockets];
+    if (Stream *const there = chunk.load(std::memory_order_relaxed); there != nullptr)
         return there;
     void *const memory =
-        ::mmap(nullptr, sizeof(Socket) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ::mmap(nullptr, sizeof(Stream) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return nullptr;
-    chunk.store(static_cast<Socket *>(memory), std::memory_order_release);
-    return static_cast<Socket *>(memory);
+    chunk.store(static_cast<Stream *>(memory), std::memory_order_release);
+    return static_cast<Stream *>(memory);
 }
 
 bool grow_pool() // pool lock held
@@ -56,11 +57,11 @@ bool grow_pool() // pool lock held
         libc::catch_faults();
         remember_inherited_filters();
     }
-    Socket *const sockets = chunk_for(size);
+    Stream *const sockets = chunk_for(size);
     if (sockets == nullptr)
         return false;
     for (std::uint32_t i = kStep; i-- > 0;) {
-        Socket *const s = new (&sockets[size % kChunkSockets + i]) Socket;
+        Stream *const s = new (&sockets[size % kChunkSockets + i]) Stream;
         s->index = size + i;
         for (DueFlag *const flag :
              {&s->tx.slots_blocked, &s->rx.credit_due, &s->endpoint_down, &s->ready_due, &s->tx_work})
@@ -76,6 +77,7 @@ void reset(Sender &tx)
 {
     tx.forget_endpoint();
     tx.kernel_bytes = 0;
+    tx.piece = kLongestPiece;
     tx.found_full = false;
 }
 
@@ -85,9 +87,68 @@ void reset(Receiver &rx)
     rx.kernel_bytes = 0;
     rx.base = nullptr;
     rx.leftovers = nullptr;
-    rx.unread = nullptr;
 }
 
+void reset_stream(Stream &s)
+{
+    reset(s.tx);
+    reset(s.rx);
+    s.transport = &kSharedRing;
+    s.role = Role::kUnknown;
+    s.evaluated = false;
+    s.remote = false;
+    s.guest = false;
+    s.by_broker = false;
+    s.was_accelerated = false;
+    s.send_shut = false;
+    s.let_go = false;
+    s.ask_holders_after = 0;
+    s.used = false;
+    s.seen_offers = 0;
+    s.connecting = false;
+    s.endpoint_down = false;
+    s.tx_work = false;
+    s.kernel_state = 0;
+    s.attempt.again_at = 0;
+    s.attempt.tries = 0;
+    s.port = nullptr;
+    s.transport_over = false;
+    s.keepalive = false;
+    s.aborted = false;
+    s.lingers_until_ns = 0;
+}
+
+void reset_socket(Socket &s)
+{
+    forget_pacing(s);
+    s.protocol = &kStreamProtocol;
+    s.udp = nullptr;
+    s.pinned = false;
+    s.told = false;
+    s.receive_timeout_us = -1;
+    s.send_timeout_us = -1;
+    s.receive_shut = false;
+    s.addresses = {};
+    s.kernel_reason = nullptr;
+    s.operations = 0;
+    s.unread = nullptr;
+    s.mux.poller = 0;
+    s.ring = 0;
+    s.ring_bit = kMainRing;
+    s.screened = false;
+    s.counts_access = false;
+    s.ring_claim.key = {};
+    s.ring_claim.move = RingMove::kStays;
+    s.ready_due = false;
+    s.kernel_news = false;
+    s.kernel_told = 0;
+    s.descriptor_sleeps = 0;
+    s.news_of_kernel = 0;
+    s.pending_error = 0;
+    s.cookie = 0;
+}
+
+// A place of the pool serves any protocol, one after the other.
 Socket *take_from_pool()
 {
     LockGuard guard(g_sockets.lock);
@@ -95,53 +156,8 @@ Socket *take_from_pool()
         return nullptr;
     Socket *const s = g_sockets.free_list;
     g_sockets.free_list = s->next_free;
-    reset(s->tx);
-    reset(s->rx);
-    forget_pacing(*s);
-    s->role = Role::kUnknown;
-    s->evaluated = false;
-    s->remote = false;
-    s->pinned = false;
-    s->told = false;
-    s->was_accelerated = false;
-    s->addresses = {};
-    s->receive_timeout_us = -1;
-    s->send_timeout_us = -1;
-    s->receive_shut = false;
-    s->send_shut = false;
-    s->kernel_reason = nullptr;
-    s->operations = 0;
-    s->let_go = false;
-    s->ask_holders_after = 0;
-    s->seen_offers = 0;
-    s->mux.poller = 0;
-    s->ring = 0;
-    s->ring_bit = kMainRing;
-    s->counts_access = false;
-    s->ring_claim.key = {};
-    s->ring_claim.move = RingMove::kStays;
-    s->connecting = false;
-    s->endpoint_down = false;
-    s->ready_due = false;
-    s->tx_work = false;
-    s->kernel_news = false;
-    s->kernel_told = 0;
-    s->descriptor_sleeps = 0;
-    s->news_of_kernel = 0;
-    s->kernel_state = 0;
-    s->pending_error = 0;
-    s->cookie = 0;
-    s->attempt.again_at = 0;
-    s->attempt.tries = 0;
-    s->port = nullptr;
-    s->protocol = &kStreamProtocol;
-    s->transport = &kSharedRing;
-    s->transport_over = false;
-    s->keepalive = false;
-    s->aborted = false;
-    s->lingers_until_ns = 0;
-    s->udp = nullptr;
-    s->screened = false;
+    reset_socket(*s);
+    reset_stream(as_stream(*s));
     s->mode.store(Mode::kKernelOnly, std::memory_order_release);
     g_sockets.open.add(static_cast<int>(s->index));
     return s;
@@ -172,7 +188,7 @@ Socket *track(int fd, Role role, bool nonblocking, int protocol, int family)
     Socket *const s = take_from_pool();
     if (s == nullptr)
         return nullptr;
-    s->role = role;
+    as_stream(*s).role = role;
     s->nonblocking = nonblocking;
     s->descriptors = 0;
     s->any_fd = fd;
@@ -196,7 +212,7 @@ int other_descriptor(const Socket &s)
 
 void explain(Socket &s)
 {
-    if (s.told || !config::log_enabled(config::Level::kDebug))
+    if (s.told || !config::log_enabled(config::Level::kDetails))
         return;
     if (!protocol(s).has_to_explain(s))
         return;
@@ -205,12 +221,12 @@ void explain(Socket &s)
     char name[kNameMax];
     const std::uint32_t wanted = protocol(s).calls_before_offload(s);
     if (const char *const reason = s.kernel_reason; reason != nullptr)
-        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), reason);
+        VMA_LOG(kDetails, "%s: not accelerated: %s", connection_name(s, name), reason);
     else if (operations < wanted)
-        VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
+        VMA_LOG(kDetails, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
                 connection_name(s, name), operations, wanted);
     else
-        VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
+        VMA_LOG(kDetails, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
 }
 
 void release(Socket &s, int fd)
@@ -307,7 +323,7 @@ void forget(int fd)
     if (kMultiplexers.descriptor_closed(*s, fd, last))
         pin_to_kernel(*s, "a closed descriptor of it stays in an epoll set");
     if (last) {
-        if (!keep_for_calls(*s, fd) && !begin_linger(*s, fd))
+        if (!keep_for_calls(*s, fd) && !protocol(*s).begin_linger(*s, fd))
             release(*s, fd);
         return;
     }

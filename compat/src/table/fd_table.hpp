@@ -2,7 +2,7 @@
 // Making tracked sockets; for the protocols.
 #pragma once
 
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 

@@ -44,7 +44,7 @@ struct Protocol {
     int (*bytes_readable)(Socket &s, int fd, int *count);
     int (*bytes_unsent)(Socket &s, int fd, unsigned long request, int *count);
     int (*at_mark)(Socket &s, int fd, int *mark);
-    void (*before_shutdown)(Socket &s);                    // shutdown() is about to be called
+    int (*shut_down)(Socket &s, int fd, int how);
     bool (*admits_option)(Socket &s, int level, int name); // false: with errno; it may be the kernel's for good now
     int (*set_option)(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
     int (*get_option)(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
@@ -66,15 +66,20 @@ struct Protocol {
     // nullptr: no memory.
     Socket *(*begin_foreign)(int fd, int family, SharedLeftovers *unread);
     void (*end)(Socket &s, int fd); // its last descriptor is closed
+    // Before end(), no lock is held. True: the helper thread releases it, once the peer has answered or did not in
+    // time.
+    bool (*begin_linger)(Socket &s, int fd);
     void (*start_leaving)(Socket &s, Heir heir);
+    // Behind start_leaving(): it is kernel-only again, at `until_ns` of CLOCK_MONOTONIC at the latest. No lock held.
+    void (*finish_leaving)(Socket &s, std::int64_t until_ns, Heir heir, Closing closing);
     void (*fall_back)(Socket &s, bool keep_unread, Closing closing); // offload lock held
-    void (*stop_offloading)(Socket &s);  // offload lock held; one that is offloaded stays so
-    bool (*is_offered)(const Socket &s); // a peer may be about to find it
-    void (*try_ready)(Socket &s);        // rx_lock or the poll lock held
-    void (*share_unread)(Socket &s);     // rx_lock held
-    bool (*take_alone)(Socket &s);       // no other process has it any more; false: not yet
-    void (*begin_in_child)(Socket &s);   // in the child of a fork: locks are free, nobody is in a call
-    void (*leave_in_child)(Socket &s);   // likewise, once all sockets are so far: what is left is the parent's
+    void (*stop_offloading)(Socket &s);     // offload lock held; one that is offloaded stays so
+    bool (*may_have_peer)(const Socket &s); // now, or one is about to find it
+    void (*try_ready)(Socket &s);           // rx_lock or the poll lock held
+    void (*share_unread)(Socket &s);        // rx_lock held
+    bool (*take_alone)(Socket &s);          // no other process has it any more; false: not yet
+    void (*begin_in_child)(Socket &s);      // in the child of a fork: locks are free, nobody is in a call
+    void (*leave_in_child)(Socket &s);      // likewise, once all sockets are so far: what is left is the parent's
 
     // ---- what the log and vma_stats say
     const char *(*print_name)(const Socket &s, char (&out)[kNameMax]);

@@ -16,6 +16,7 @@
 namespace vma::sock {
 
 class Socket;
+class Stream;
 
 // ---- descriptor table (fd_table.cpp) ----------------------------------------------------------------------------
 

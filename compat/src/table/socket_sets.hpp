@@ -27,7 +27,7 @@ struct Sockets {
     std::atomic<int> above_fds{0}; // of those that are tracked, or were
     Mutex facts_lock;              // of what is told of a socket in several words (accounting.cpp)
     libc::ThreadKey calls;         // to end those of a thread that ends (calls.cpp); atomic
-    alignas(64) std::atomic<Socket *> chunks[kMaxTracked / kChunkSockets] = {}; // the pool's lock, and read without
+    alignas(64) std::atomic<Stream *> chunks[kMaxTracked / kChunkSockets] = {}; // the pool's lock, and read without
 };
 extern constinit Sockets g_sockets;
 

@@ -47,49 +47,51 @@ struct Transport {
     bool needs_ticks;       // the helper thread looks at it at each turn
 
     // ---- bytes. Bytes moved, or -errno; they never block. tx_lock held
-    std::size_t (*send_small)(Socket &s, const void *bytes, std::size_t len); // 0: not so simple
-    ssize_t (*send)(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags);
-    bool (*send_nothing)(Socket &s); // a send of no bytes; false: the kernel's call tells what comes of it
-    void (*warm)(Socket &s,
+    std::size_t (*send_small)(Stream &s, const void *bytes, std::size_t len); // 0: not so simple
+    ssize_t (*send)(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags);
+    bool (*send_nothing)(Stream &s); // a send of no bytes; false: the kernel's call tells what comes of it
+    void (*warm)(Stream &s,
                  std::size_t len); // the endpoint is open: brings what the next send writes to into the cache
     // rx_lock held
-    ssize_t (*receive_small)(Socket &s, void *out, std::size_t len); // 0: not so simple
-    ssize_t (*receive)(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags);
-    Loan (*lend)(Socket &s, std::size_t most); // in one piece; no lender: nothing is there, or it can't be lent
+    ssize_t (*receive_small)(Stream &s, void *out, std::size_t len); // 0: not so simple
+    ssize_t (*receive)(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags);
+    Loan (*lend)(Stream &s, std::size_t most); // in one piece; no lender: nothing is there, or it can't be lent
 
     // ---- readiness. No lock needed
-    bool (*has_input)(const Socket &s);
-    bool (*has_room)(const Socket &s);           // but for a rate limit
-    bool (*confirm_input)(Socket &s);            // has_input() said so: is it true?
-    std::uint64_t (*room_mark)(const Socket &s); // changes when room is made
+    bool (*has_input)(const Stream &s);
+    bool (*has_room)(const Stream &s);           // but for a rate limit
+    bool (*confirm_input)(Stream &s);            // has_input() said so: is it true?
+    std::uint64_t (*room_mark)(const Stream &s); // changes when room is made
 
     // ---- settings and counts. No lock held
-    bool (*count)(Socket &s, QueuedBytes &bytes); // false: the kernel knows
-    void (*publish)(Socket &s);                   // what it counts itself, for vma_stats; the offload lock is held
+    bool (*count)(Stream &s, QueuedBytes &bytes); // false: the kernel knows
+    void (*publish)(Stream &s);                   // what it counts itself, for vma_stats; the offload lock is held
     // setsockopt(): true: it is done, with `result`.
-    bool (*set_option)(Socket &s, int fd, int level, int name, const void *value, socklen_t len, int &result);
-    void (*option_was_set)(Socket &s, int fd, int level, int name, const void *value);  // in the kernel
-    void (*correct_option)(Socket &s, int level, int name, void *value, socklen_t len); // what the kernel said of it
+    bool (*set_option)(Stream &s, int fd, int level, int name, const void *value, socklen_t len, int &result);
+    void (*option_was_set)(Stream &s, int fd, int level, int name, const void *value);  // in the kernel
+    void (*correct_option)(Stream &s, int level, int name, void *value, socklen_t len); // what the kernel said of it
 
     // ---- its life. Offload lock held
-    void (*prepare)(Socket &s, fi_info &info);     // before its endpoint is opened
-    int (*prepared)(Socket &s, fid_ep &endpoint);  // behind that; 0 or a negative fi_errno
-    void (*went_down)(Socket &s, const char *why); // the peer, or the device, has ended it; it is offloaded
-    bool (*may_close)(const Socket &s);            // nothing is lost if it is closed now. No lock needed
-    void (*leave)(Socket &s); // its endpoint is about to be closed; tx, rx and poll lock held as well
+    void (*prepare)(Stream &s, fi_info &info);     // before its endpoint is opened
+    int (*prepared)(Stream &s, fid_ep &endpoint);  // behind that; 0 or a negative fi_errno
+    void (*offloaded)(Stream &s);                  // its endpoint is connected, and nothing can be in the way now
+    void (*went_down)(Stream &s, const char *why); // the peer, or the device, has ended it; it is offloaded
+    bool (*may_close)(const Stream &s);            // nothing is lost if it is closed now. No lock needed
+    void (*leave)(Stream &s); // its endpoint is about to be closed; tx, rx and poll lock held as well
 
     // ---- of a ring that takes turns with the kernel; nobody calls the others
-    ssize_t (*post_tag)(Socket &s, Tag tag, std::uint64_t value); // START and FINAL. tx_lock held
-    void (*end_not_told)(Socket &s);             // END could not be sent: the endpoint is gone. tx_lock
-    void (*ended_for_good)(Socket &s);           // nothing is sent by it any more. tx_lock
-    void (*endpoint_failed)(Socket &s);          // in the middle of our span. tx_lock
-    bool (*handle_tag)(Socket &s, Tag tag);      // one that only it knows; false: nor does it. Poll lock
-    void (*start_came)(Socket &s);               // poll lock
-    bool (*peer_is_gone)(Socket &s, int fd);     // the kernel or the event queue has news. rx_lock
-    bool (*may_bring_more)(Socket &s);           // though the kernel is at its end. rx_lock
-    void (*start_leaving)(Socket &s, Heir heir); // no lock held
-    void (*give_up_waiting)(Socket &s);          // no lock held
-    void (*tick)(Socket &s);                     // helper thread
+    ssize_t (*post_tag)(Stream &s, Tag tag, std::uint64_t value); // START and FINAL. tx_lock held
+    void (*end_not_told)(Stream &s);             // END could not be sent: the endpoint is gone. tx_lock
+    void (*ended_for_good)(Stream &s);           // nothing is sent by it any more. tx_lock
+    void (*endpoint_failed)(Stream &s);          // in the middle of our span. tx_lock
+    bool (*handle_tag)(Stream &s, Tag tag);      // one that only it knows; false: nor does it. Poll lock
+    void (*start_came)(Stream &s);               // poll lock
+    bool (*may_be_ready)(const Stream &s);       // the peer may START. rx_lock or poll lock
+    bool (*peer_is_gone)(Stream &s, int fd);     // the kernel or the event queue has news. rx_lock
+    bool (*may_bring_more)(Stream &s);           // though the kernel is at its end. No lock needed
+    void (*start_leaving)(Stream &s, Heir heir); // no lock held
+    void (*give_up_waiting)(Stream &s);          // no lock held
+    void (*tick)(Stream &s);                     // helper thread
 };
 
 // Where the tables lie: the loader writes their pointers, and it writes to that page anyway (libc/sections.hpp).

@@ -12,7 +12,9 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/read_urings.hpp"
+#include "compat/src/table/socket_sets.hpp"
+#include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
 
@@ -28,11 +30,21 @@ struct Entry { // of getdents64(2)
     char name[1];
 };
 
+int number_of(const char *name)
+{
+    int number = 0;
+    for (; *name >= '0' && *name <= '9'; ++name)
+        number = number * 10 + (*name - '0');
+    return number;
+}
+
+// Those whose submissions are read are no reason to leave.
 bool is_ring(int folder, const char *name)
 {
     char target[sizeof kLink] = {};
     const ssize_t length = ::readlinkat(folder, name, target, sizeof target);
-    return length == sizeof kLink - 1 && memcmp(target, kLink, sizeof kLink - 1) == 0;
+    return length == sizeof kLink - 1 && memcmp(target, kLink, sizeof kLink - 1) == 0 &&
+           !is_read_uring(number_of(name));
 }
 
 bool any_ring(int folder)
@@ -80,6 +92,17 @@ void ring_seen(const char *how)
     }
 }
 
+// Of the others there is nothing to give back.
+void return_before_ring()
+{
+    each_index(g_sockets.noted, [](std::uint32_t index) {
+        Socket &s = *socket_by_index(index);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
+            pin_to_kernel(s, "io_uring");
+    });
+}
+
 namespace {
 
 // The first eight times, then at each doubling.
@@ -99,7 +122,7 @@ bool meets_ring()
 
 bool may_offload_beside_rings()
 {
-    if (ring_in_use())
+    if (rings_forbid())
         return false;
     if (!is_look_due(g_process.uring.offload_looks) || !finds_ring())
         return true;

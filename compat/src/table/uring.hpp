@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// io_uring(7): a process with a ring can send and receive on any of its sockets without a function of libc. Which one
-// it hands to the ring is written into memory that we don't see, so from the first ring on all its sockets are the
-// kernel's. What is seen of rings, and what can't be, is in doc/multiplexing.md.
+// io_uring(7): a process with a ring can send and receive on any of its sockets without a function of libc. Where what
+// it hands to the ring can't be read in time (read_urings.hpp), all its sockets are the kernel's from then on. What is
+// seen of rings, and what can't be, is in doc/multiplexing.md.
 #pragma once
 
 #include <atomic>
@@ -10,17 +10,28 @@
 
 namespace vma::sock {
 
-// This process has had a ring: its sockets stay on the kernel, for good.
+// This process has had a ring that can't be read: its sockets stay on the kernel, for good.
 inline bool ring_in_use()
 {
     return g_process.uring.in_use.load(std::memory_order_relaxed);
 }
 
-// A ring was set up, or is used; `how` it was seen is for the log. All sockets are back on the kernel when it returns.
-// No lock is held.
+// No socket becomes accelerated now: there is such a ring, or one of which it is not known yet.
+inline bool rings_forbid()
+{
+    return ring_in_use() || g_process.uring.unproven.load(std::memory_order_relaxed) != 0;
+}
+
+// Such a ring was set up, or is used; `how` it was seen is for the log. All sockets are back on the kernel when it
+// returns. No lock is held.
 void ring_seen(const char *how);
 
-// Is an io_uring among this process's descriptors? Some system calls for each descriptor; uses no memory of the heap.
+// A ring was set up of which it is not known yet whether it will be entered where it is seen: what is accelerated now,
+// or is about to be, goes back. No lock is held.
+void return_before_ring();
+
+// Is such an io_uring among this process's descriptors? Some system calls for each descriptor; uses no memory of the
+// heap.
 bool finds_ring();
 
 // Just before a stream is accelerated, once each: looks for rings that were set up past libc, now and then (the first

@@ -65,7 +65,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
         if (!is_screened(s) && done < wanted && protocol(s).only_kernel_brings(s)) {
             n = libc::real.recvmmsg(fd, messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
             if (n > 0)
-                done += static_cast<unsigned>(by_os_received(s, messages + done, n));
+                done += static_cast<unsigned>(by_os_received(s, messages + done, n, flags));
         }
     }
     return static_cast<int>(done);

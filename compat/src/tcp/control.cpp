@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
@@ -33,6 +34,7 @@ namespace vma::sock {
 namespace {
 
 constexpr std::int64_t kReturnWithinNs = 1'000'000'000;
+constexpr std::int64_t kExitWithinNs = 10'000'000'000; // a peer may be stopped for a while
 
 std::int64_t to_us(const timeval &t)
 {
@@ -94,7 +96,12 @@ std::int64_t return_deadline()
     return now_ns() + kReturnWithinNs;
 }
 
-void wait_returned(Socket &s, std::int64_t until_ns)
+std::int64_t exit_deadline()
+{
+    return now_ns() + kExitWithinNs;
+}
+
+void wait_returned(Stream &s, std::int64_t until_ns)
 {
     while (is_returning(s) && now_ns() < until_ns) {
         if (s.tx_work.load(std::memory_order_acquire))
@@ -104,13 +111,22 @@ void wait_returned(Socket &s, std::int64_t until_ns)
     }
 }
 
-void return_one(Socket &s, Heir heir)
+void tcp::finish_leaving(Stream &s, std::int64_t until_ns, Heir heir, Closing closing)
 {
-    do {
+    wait_returned(s, until_ns);
+    give_up_waiting(s);
+    while (!close_left(s, closing)) {
         start_leaving(s, heir);
         wait_returned(s, return_deadline());
         give_up_waiting(s);
-    } while (!close_left(s));
+    }
+    end_linger(s);
+}
+
+void return_one(Socket &s, Heir heir)
+{
+    start_leaving(s, heir);
+    protocol(s).finish_leaving(s, return_deadline(), heir, Closing::kNow);
 }
 
 void pin_to_kernel(Socket &s, const char *reason, Heir heir)
@@ -118,14 +134,17 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
         return;
     s.kernel_reason = reason;
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), reason, offloaded(s));
     share_for_good(s); // what the kernel moves by itself is not counted
     tell_way(s);
-    if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && offloaded(s))
+    const Stream *const stream = stream_of(s);
+    const bool has_none = stream == nullptr || stream->endpoint == nullptr;
+    if (s.pinned.exchange(true, std::memory_order_acq_rel) && has_none && offloaded(s))
         return; // but for what is left to read it is there
     stop_offloading(s);
     if (offloaded(s)) {
         char name[kNameMax];
-        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
+        VMA_LOG(kDetails, "%s: back to the kernel: %s", connection_name(s, name), reason);
         return_one(s, heir);
     }
     Mode kernel_only = Mode::kKernelOnly;
@@ -135,20 +154,7 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
 
 int shut_down(Socket &s, int fd, int how)
 {
-    protocol(s).before_shutdown(s);
-    const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
-    if (ends_sending) {
-        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not offloaded yet
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded) {
-            s.tx_lock.lock();
-            end_transmit(s, true);
-            finish_resend(s);
-            unlock_tx(s);
-        }
-    }
-    const int result = libc::by_kernel(libc::real.shutdown(fd, how));
-    if (result != 0 && ends_sending)
-        s.send_shut.store(false, std::memory_order_relaxed);
+    const int result = protocol(s).shut_down(s, fd, how);
     if (result == 0 && (how == SHUT_RD || how == SHUT_RDWR)) {
         s.receive_shut.store(true, std::memory_order_release);
         s.kernel_news.store(true, std::memory_order_release);
@@ -192,7 +198,6 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         return allow_hint(s, level, name) ? 0 : result;
     if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         note_timeout(s, name, value, len);
-    transport(s).option_was_set(s, fd, level, name, value);
     return result;
 }
 
@@ -208,38 +213,55 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
             memcpy(value, &error, sizeof error);
     if (result == 0 && level == SOL_SOCKET && name == SO_PEEK_OFF)
         correct_peek_offset(s, value, *len);
-    if (result == 0)
-        transport(s).correct_option(s, level, name, value, *len);
     return result;
 }
 
 namespace tcp {
 
-void before_shutdown(Socket &s)
+int shut_down(Stream &s, int fd, int how)
 {
     if (!transport(s).spans)
         pin_to_kernel(s, "shutdown()");
+    const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
+    if (ends_sending) {
+        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not offloaded yet
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded) {
+            s.tx_lock.lock();
+            end_transmit(s, true);
+            finish_resend(s);
+            unlock_tx(s);
+        }
+    }
+    const int result = libc::by_kernel(libc::real.shutdown(fd, how));
+    if (result != 0 && ends_sending)
+        s.send_shut.store(false, std::memory_order_relaxed);
+    return result;
 }
 
-bool admits_option(Socket &s, int level, int name)
+bool admits_option(Stream &s, int level, int name)
 {
     const char *const reason = needs_kernel(level, name);
     return (reason == nullptr && is_known_stream_option(level, name)) || admit_option(s, level, name, reason);
 }
 
-int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+int set_option(Stream &s, int fd, int level, int name, const void *value, socklen_t len)
 {
     int result = 0;
-    return transport(s).set_option(s, fd, level, name, value, len, result)
-               ? result
-               : set_in_kernel(s, fd, level, name, value, len);
+    if (!transport(s).set_option(s, fd, level, name, value, len, result))
+        result = set_in_kernel(s, fd, level, name, value, len);
+    if (result == 0)
+        transport(s).option_was_set(s, fd, level, name, value);
+    return result;
 }
 
-int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
+int get_option(Stream &s, int fd, int level, int name, void *value, socklen_t *len)
 {
     if (is_mapped_receive(level, name) && offloaded(s)) [[unlikely]]
         return receive_mapped(s, fd, value, len);
-    return libc::real.getsockopt(fd, level, name, value, len);
+    const int result = libc::real.getsockopt(fd, level, name, value, len);
+    if (result == 0)
+        transport(s).correct_option(s, level, name, value, *len);
+    return result;
 }
 
 } // namespace tcp

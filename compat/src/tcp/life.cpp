@@ -6,8 +6,12 @@
 #include <cstdio>
 
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/offload/first_byte.hpp"
 #include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -20,7 +24,7 @@ namespace vma::sock {
 namespace {
 
 // Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
-void reset_if_unread(Socket &s, int fd)
+void reset_if_unread(Stream &s, int fd)
 {
     if (!offloaded(s) || !transport(s).spans || !has_input(s) ||
         s.lingers_until_ns.load(std::memory_order_relaxed) != 0 || !may_reset(s))
@@ -37,7 +41,7 @@ bool listens(int fd)
 }
 
 // Nothing to accelerate about itself.
-void explain_listener(Socket &s)
+void explain_listener(Stream &s)
 {
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     char text[kAddressText];
@@ -50,7 +54,7 @@ void explain_listener(Socket &s)
 
 } // namespace
 
-bool tcp::has_to_explain(Socket &s)
+bool tcp::has_to_explain(Stream &s)
 {
     if (s.role == Role::kUnknown) {
         explain_listener(s);
@@ -61,8 +65,21 @@ bool tcp::has_to_explain(Socket &s)
     return true;
 }
 
-void tcp::end(Socket &s, int fd)
+namespace {
+
+// A burst that is over sooner than its port was found and opened, which takes some ms for the first connection.
+void blame_port(Stream &s)
 {
+    if (s.evaluated && s.remote && !s.told && s.kernel_reason == nullptr && ports_are_named() &&
+        !config::params().remote_streams)
+        s.kernel_reason = "closed before its Ethernet port was open";
+}
+
+} // namespace
+
+void tcp::end(Stream &s, int fd)
+{
+    blame_port(s);
     reset_if_unread(s, fd);
     if (s.evaluated)
         sock::stop_offloading(s);
@@ -70,8 +87,10 @@ void tcp::end(Socket &s, int fd)
         start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
         reset_if_unread(s, fd);           // what it wrote since
     }
-    if (transport(s).lingers && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
+    if (transport(s).lingers && s.lingers_until_ns.load(std::memory_order_relaxed) == 0) {
         wait_returned(s, return_deadline()); // a device's writes die with the endpoint
+        reset_if_unread(s, fd);
+    }
     explain(s);
     if (s.evaluated)
         sock::fall_back(s, false);
@@ -79,7 +98,7 @@ void tcp::end(Socket &s, int fd)
     leave_holders(s);
 }
 
-const char *tcp::print_name(const Socket &s, char (&out)[kNameMax])
+const char *tcp::print_name(const Stream &s, char (&out)[kNameMax])
 {
     char local[kAddressText];
     char peer[kAddressText];
@@ -102,25 +121,8 @@ bool rule_for_listener(int fd)
     return read_address(fd, Side::kLocal, local) && rules::says_kernel(rules::Role::kTcpServer, local);
 }
 
-} // namespace
-
-// Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
-void track_accepted(int listener, int fd, bool nonblocking)
+void follow_rules(Socket &s, int fd, const sockaddr_in6 &remote)
 {
-    Socket *const s = track(fd, Role::kAcceptor, nonblocking);
-    if (s == nullptr || !rules::exist())
-        return;
-    const Socket *const from = lookup(listener);
-    if (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener))
-        stay_on_kernel(*s, rules::kReason);
-}
-
-void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
-{
-    s.role = Role::kConnector;
-    sockaddr_in6 remote = {};
-    if (!rules::exist() || to == nullptr || !read_destination(to, length, remote))
-        return;
     if (s.kernel_reason == rules::kReason && !s.pinned) { // of an earlier try
         s.kernel_reason = nullptr;
         s.mode.store(Mode::kKernelOnly, std::memory_order_release);
@@ -131,10 +133,39 @@ void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
         stay_on_kernel(s, rules::kReason);
 }
 
+} // namespace
+
+// Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
+void track_accepted(int listener, int fd, bool nonblocking)
+{
+    Socket *const s = track(fd, Role::kAcceptor, nonblocking);
+    probe::connection(fd, probe::Made::kAccepted);
+    if (s == nullptr)
+        return;
+    const Socket *const from = rules::exist() ? lookup(listener) : nullptr;
+    if (rules::exist() && (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener)))
+        stay_on_kernel(*s, rules::kReason);
+    else
+        offer_at_accept(as_stream(*s), fd);
+}
+
+void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
+{
+    as_stream(s).role = Role::kConnector;
+    sockaddr_in6 remote = {};
+    if (to == nullptr || !read_destination(to, length, remote))
+        return;
+    if (rules::exist())
+        follow_rules(s, fd, remote);
+    attach_in_connect(as_stream(s), fd, remote.sin6_port);
+}
+
 void listening(Socket &s, int fd)
 {
     if (rules::exist() && rule_for_listener(fd))
         s.kernel_reason = rules::kReason;
+    else
+        begin_listening(fd);
 }
 
 } // namespace vma::sock

@@ -29,7 +29,7 @@ bool is_mapped_receive(int level, int name)
     return level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
 }
 
-int receive_mapped(Socket &s, int fd, void *value, socklen_t *len)
+int receive_mapped(Stream &s, int fd, void *value, socklen_t *len)
 {
     tcp_zerocopy_receive order = {};
     // What is wrong with it, and what is longer than this kernel's header, the kernel says.

@@ -13,6 +13,6 @@ bool is_mapped_receive(int level, int name);
 // Of a stream with an endpoint, or with bytes left in memory. As the kernel where it can map nothing: it tells how many
 // bytes are to be read by recv() (`recv_skip_hint`), -1 with EIO at the end, and maps and copies nothing. So no byte is
 // taken out of its turn.
-int receive_mapped(Socket &s, int fd, void *value, socklen_t *len);
+int receive_mapped(Stream &s, int fd, void *value, socklen_t *len);
 
 } // namespace vma::sock

@@ -20,23 +20,23 @@ namespace tcp {
 
 namespace {
 
-bool sends_by_endpoint(const Socket &s)
+bool sends_by_endpoint(const Stream &s)
 {
     return s.tx.path.load(std::memory_order_acquire) == Path::kEndpoint;
 }
 
-bool receives_by_endpoint(const Socket &s)
+bool receives_by_endpoint(const Stream &s)
 {
     return s.endpoint != nullptr && transport(s).wakes_sleepers && !tcp::waits_for_kernel(s, POLLIN);
 }
 
-// A port takes the connection away from under a call.
-Carrier kernel_only_carrier(const Socket &s)
+// A port takes the connection away from under a call, and so does a peer that attaches before it sends.
+Carrier kernel_only_carrier(const Stream &s)
 {
-    return s.port != nullptr ? Carrier::kOurs : Carrier::kStream;
+    return s.port != nullptr || may_attach_first(s) ? Carrier::kOurs : Carrier::kStream;
 }
 
-std::uint32_t place(const Socket &s, std::uint32_t)
+std::uint32_t place(const Stream &s, std::uint32_t)
 {
     std::uint32_t place = kNoPlace;
     std::size_t size = sizeof place;
@@ -47,22 +47,30 @@ std::uint32_t place(const Socket &s, std::uint32_t)
     return place;
 }
 
-bool is_offered(const Socket &s)
+bool may_have_peer(const Stream &s)
 {
-    return s.cookie != 0 || s.attempt.open;
+    return s.endpoint != nullptr || s.cookie != 0 || s.attempt.open;
 }
 
-bool take_alone(Socket &s)
+void begin_in_child(Stream &s)
+{
+    set_if_other(s.attempt.open, false);
+    set_if_other(s.attempt.listener, nullptr);
+    set_if_other(s.attempt.listens, false);
+    set_if_other(s.attempt.asked, 0U);
+}
+
+bool take_alone(Stream &s)
 {
     return s.port != nullptr || take_kernel_counts(s); // else perhaps the next time: bytes may have been under way
 }
 
-const char *device_name(const Socket &s)
+const char *device_name(const Stream &s)
 {
     return s.device != nullptr ? s.device->name : "";
 }
 
-const char *queue_name(const Socket &s)
+const char *queue_name(const Stream &s)
 {
     return transport(s).way == stats::Way::kLocal ? name_of_ring(s) : device_name(s);
 }
@@ -71,53 +79,68 @@ const char *queue_name(const Socket &s)
 
 } // namespace tcp
 
+namespace {
+
+// A function for streams as one that the table has: of a socket that is a stream.
+template <auto kFunction> struct Of;
+template <typename Result, typename... Rest, Result (*kFunction)(Stream &, Rest...)> struct Of<kFunction> {
+    static Result call(Socket &s, Rest... rest) { return kFunction(as_stream(s), rest...); }
+};
+template <typename Result, typename... Rest, Result (*kFunction)(const Stream &, Rest...)> struct Of<kFunction> {
+    static Result call(const Socket &s, Rest... rest) { return kFunction(as_stream(s), rest...); }
+};
+
+} // namespace
+
 [[VMA_STARTUP_DATA]] constinit Protocol storage::streams = {
     .name = "TCP",
     .messages = false,
     .send = tcp::send,
-    .send_to = tcp::send_to,
+    .send_to = Of<tcp::send_to>::call,
     .send_msg = tcp::send_msg,
-    .send_file = tcp::send_file,
+    .send_file = Of<tcp::send_file>::call,
     .receive = tcp::receive,
-    .receive_from = tcp::receive_from,
+    .receive_from = Of<tcp::receive_from>::call,
     .receive_msg = tcp::receive_msg,
     .send_messages_at_once = [](Socket &, int, mmsghdr *, unsigned, int, int &) { return false; },
     .receive_messages_at_once = [](Socket &, int, mmsghdr *, unsigned, int, timespec *, int &) { return false; },
     .only_kernel_brings = [](const Socket &) { return false; },
-    .bytes_readable = tcp::bytes_readable,
-    .bytes_unsent = tcp::bytes_unsent,
-    .at_mark = tcp::at_mark,
-    .before_shutdown = tcp::before_shutdown,
-    .admits_option = tcp::admits_option,
-    .set_option = tcp::set_option,
-    .get_option = tcp::get_option,
+    .bytes_readable = Of<tcp::bytes_readable>::call,
+    .bytes_unsent = Of<tcp::bytes_unsent>::call,
+    .at_mark = Of<tcp::at_mark>::call,
+    .shut_down = Of<tcp::shut_down>::call,
+    .admits_option = Of<tcp::admits_option>::call,
+    .set_option = Of<tcp::set_option>::call,
+    .get_option = Of<tcp::get_option>::call,
     .ready_events = tcp::ready_events,
     .ready_events_fast = tcp::ready_events_fast,
-    .has_input = [](const Socket &s) { return has_input(s); },
+    .has_input = [](const Socket &s) { return has_input(as_stream(s)); },
     .waits_for_kernel = tcp::waits_for_kernel,
-    .sends_by_endpoint = tcp::sends_by_endpoint,
-    .receives_by_endpoint = tcp::receives_by_endpoint,
-    .tells_what_came_before = [](const Socket &s) { return transport(s).spans; },
-    .kernel_only_carrier = tcp::kernel_only_carrier,
-    .place = tcp::place,
+    .sends_by_endpoint = Of<tcp::sends_by_endpoint>::call,
+    .receives_by_endpoint = Of<tcp::receives_by_endpoint>::call,
+    .tells_what_came_before = [](const Socket &s) { return transport(as_stream(s)).spans; },
+    .kernel_only_carrier = Of<tcp::kernel_only_carrier>::call,
+    .place = Of<tcp::place>::call,
     .begin = [](Socket &, int, int) {},
     .begin_foreign = tcp::begin_foreign,
-    .end = tcp::end,
-    .start_leaving = [](Socket &s, Heir heir) { transport(s).start_leaving(s, heir); },
-    .fall_back = tcp::fall_back,
-    .stop_offloading = tcp::stop_offloading,
-    .is_offered = tcp::is_offered,
-    .try_ready = tcp::try_ready,
-    .share_unread = tcp::share_unread,
-    .take_alone = tcp::take_alone,
-    .begin_in_child = [](Socket &) {},
+    .end = Of<tcp::end>::call,
+    .begin_linger = Of<begin_linger>::call,
+    .start_leaving = [](Socket &s, Heir heir) { transport(as_stream(s)).start_leaving(as_stream(s), heir); },
+    .finish_leaving = Of<tcp::finish_leaving>::call,
+    .fall_back = Of<tcp::fall_back>::call,
+    .stop_offloading = Of<tcp::stop_offloading>::call,
+    .may_have_peer = Of<tcp::may_have_peer>::call,
+    .try_ready = Of<tcp::try_ready>::call,
+    .share_unread = Of<tcp::share_unread>::call,
+    .take_alone = Of<tcp::take_alone>::call,
+    .begin_in_child = Of<tcp::begin_in_child>::call,
     .leave_in_child = [](Socket &) {},
-    .print_name = tcp::print_name,
-    .has_to_explain = tcp::has_to_explain,
-    .calls_before_offload = calls_before_offload,
-    .device_name = tcp::device_name,
-    .queue_name = tcp::queue_name,
-    .way = [](const Socket &s) { return transport(s).way; },
+    .print_name = Of<tcp::print_name>::call,
+    .has_to_explain = Of<tcp::has_to_explain>::call,
+    .calls_before_offload = Of<calls_before_offload>::call,
+    .device_name = Of<tcp::device_name>::call,
+    .queue_name = Of<tcp::queue_name>::call,
+    .way = [](const Socket &s) { return transport(as_stream(s)).way; },
 };
 
 } // namespace vma::sock

@@ -3,7 +3,10 @@
 // is on the kernel or the kernel has had news.
 #include <errno.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 
+#include "compat/src/base/fence.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/observers.hpp"
@@ -16,7 +19,8 @@ namespace {
 
 constexpr std::uint32_t kIn = POLLIN | POLLRDNORM;
 constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM;
-constexpr std::uint32_t kSticky = POLLRDHUP | POLLHUP | POLLERR;
+constexpr std::uint32_t kEnd = POLLRDHUP | POLLHUP;
+constexpr std::uint32_t kSticky = kEnd | POLLERR;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 
 std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
@@ -28,26 +32,26 @@ std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
 }
 
 // The endpoint carries what comes next: kernel bytes are not for the program yet.
-bool receives_by_endpoint(const Socket &s)
+bool receives_by_endpoint(const Stream &s)
 {
     return s.rx.path.load(std::memory_order_acquire) == Path::kEndpoint ||
            s.rx.start_at.load(std::memory_order_acquire) == s.rx.kernel_bytes.load(std::memory_order_relaxed);
 }
 
-bool sends_by_endpoint(const Socket &s)
+bool sends_by_endpoint(const Stream &s)
 {
     return s.tx.path.load(std::memory_order_acquire) == Path::kEndpoint &&
            !s.endpoint_down.load(std::memory_order_acquire);
 }
 
-bool sends_blocked(const Socket &s)
+bool sends_blocked(const Stream &s)
 {
     return s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
            s.tx.end_pending.load(std::memory_order_relaxed) != kNone ||
            (s.tx.unseen.load(std::memory_order_relaxed) != 0 && !s.endpoint_down.load(std::memory_order_acquire));
 }
 
-std::uint32_t endpoint_in(const Socket &s)
+std::uint32_t endpoint_in(const Stream &s)
 {
     if (s.receive_shut.load(std::memory_order_relaxed)) [[unlikely]]
         return kIn | POLLRDHUP;
@@ -68,8 +72,9 @@ bool waits_for_kernel(const Socket &s, std::uint32_t interest)
 
 namespace tcp {
 
-bool waits_for_kernel(const Socket &s, std::uint32_t interest)
+bool waits_for_kernel(const Socket &socket, std::uint32_t interest)
 {
+    const Stream &s = as_stream(socket);
     return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
 }
 
@@ -93,8 +98,9 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 
 namespace tcp {
 
-std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
+std::uint32_t ready_events_fast(const Socket &socket, std::uint32_t interest)
 {
+    const Stream &s = as_stream(socket);
     std::uint32_t events = endpoint_in(s);
     if (sends_by_endpoint(s) && can_transmit(s))
         events |= kOut;
@@ -111,20 +117,36 @@ namespace {
 
 // Room to send; if there is none, the CREDIT that makes some is news, though no send has found it full: who was told
 // "not yet" is not looked at again otherwise. (The kernel's poll() notes it for the same reason.)
-bool has_room(Socket &s)
+bool has_room(Stream &s)
 {
     if (can_transmit(s))
         return true;
     s.tx.found_full.store(true, std::memory_order_seq_cst);
+    fence_after_exchange(); // against on_credit()
     return can_transmit(s);
+}
+
+// The kernel has told the end of the peer's bytes. Whoever hears of it takes the next receive that gives less than it
+// asks for as the last one (haproxy does), so what came before is counted first, and where some may still be on its way
+// there is no end yet.
+std::uint32_t with_all_before_end(Stream &s, int fd, std::uint32_t events)
+{
+    if (!transport(s).may_bring_more(s)) {
+        engine_drain(ring_of(s));
+        return endpoint_in(s) != 0 && transport(s).confirm_input(s) ? events | kIn : events;
+    }
+    int queued = 0;
+    const bool empty = endpoint_in(s) == 0 && libc::real.ioctl(fd, FIONREAD, &queued) == 0 && queued == 0;
+    return events & ~(kEnd | (empty ? kIn : 0));
 }
 
 } // namespace
 
 namespace tcp {
 
-std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
+std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
 {
+    Stream &s = as_stream(socket);
     if ((interest & kOut) != 0 && sends_blocked(s)) { // perhaps only for the moment in which another thread sees to it
         const LockGuard guard(s.tx_lock);
     }
@@ -149,6 +171,8 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
             s.kernel_news.store(false, std::memory_order_relaxed);
     }
     events |= s.kernel_state.load(std::memory_order_relaxed);
+    if ((events & kEnd) != 0 && has_endpoint(s) && transport(s).spans) [[unlikely]]
+        events = with_all_before_end(s, fd, events);
     return events & (interest | kAlways);
 }
 
@@ -180,10 +204,11 @@ std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events)
 
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
-    if (!transport(s).spans)
-        return;                // its socket in the kernel is a shell
-    if (!protocol(s).messages) // whose errors are over with the call that tells them
-        s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
+    if (Stream *const stream = stream_of(s)) { // a datagram's errors are over with the call that tells them
+        if (!transport(*stream).spans)
+            return; // its socket in the kernel is a shell
+        stream->kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
+    }
     if ((events & (kIn | kSticky | POLLPRI)) != 0)
         s.kernel_news.store(true, std::memory_order_release);
 }

@@ -14,6 +14,7 @@
 #include "compat/src/base/arguments.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -29,8 +30,9 @@ constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
 // `send` is the kernel's call. False: it became offloaded before we were in.
-template <typename Send> [[gnu::noinline]] bool send_kernel_only(Socket &s, int fd, ssize_t &n, const Send &send)
+template <typename Send> [[gnu::noinline]] bool send_kernel_only(Stream &s, int fd, ssize_t &n, const Send &send)
 {
+    note_use(s, fd, false);
     {
         const Call call(s, CallKind::kBlockedSend);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
@@ -45,13 +47,13 @@ template <typename Send> [[gnu::noinline]] bool send_kernel_only(Socket &s, int 
     return true;
 }
 
-bool send_kernel_only(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+bool send_kernel_only(Stream &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {
     return send_kernel_only(s, fd, n, [=] { return libc::real.sendmsg(fd, msg, flags); });
 }
 
 // VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
-inline void poll_after_send(const Socket &s)
+inline void poll_after_send(const Stream &s)
 {
     if (config::params().rx_poll_on_tx_tcp) [[unlikely]] {
         engine_poll(ring_of(s));
@@ -60,7 +62,7 @@ inline void poll_after_send(const Socket &s)
 }
 
 // The peer has not made room for a while: what follows goes by the kernel, whose buffers are larger.
-int wait_for_room(Socket &s, int fd, Wait &wait)
+int wait_for_room(Stream &s, int fd, Wait &wait)
 {
     if (is_held(s) || !transport(s).spans || s.tx.told_full.load(std::memory_order_relaxed))
         return wait_for(s, fd, POLLOUT, wait);
@@ -77,7 +79,7 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
 }
 
 // Moves nothing, but fails where the kernel does.
-ssize_t send_nothing(Socket &s, int fd, const msghdr *msg, int flags)
+ssize_t send_nothing(Stream &s, int fd, const msghdr *msg, int flags)
 {
     s.tx_lock.lock();
     const bool sent = transport(s).send_nothing(s);
@@ -89,7 +91,7 @@ ssize_t send_nothing(Socket &s, int fd, const msghdr *msg, int flags)
     return libc::real.sendmsg(fd, msg, flags);
 }
 
-int fail(const Socket &s, ssize_t result)
+int fail(const Stream &s, ssize_t result)
 {
     stats::send_failed(record_of(s), static_cast<int>(-result));
     return give(result);
@@ -101,20 +103,20 @@ struct Room {
     Path path;
 };
 
-Room room_of(const Socket &s)
+Room room_of(const Stream &s)
 {
     return {transport(s).room_mark(s), s.tx.path.load(std::memory_order_acquire)};
 }
 
 // Another thread has taken a CREDIT or a RETURN out of the queue after this one had found no room, and before this one
 // looked there: the peer may have sent it long before the call.
-bool has_changed(const Socket &s, const Room &before)
+bool has_changed(const Stream &s, const Room &before)
 {
     const Room now = room_of(s);
     return now.mark != before.mark || now.path != before.path;
 }
 
-ssize_t send_offloaded(Socket &s, int fd, const msghdr *msg, int flags)
+ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
     if (!transport(s).spans && (flags & MSG_ZEROCOPY) != 0)
@@ -200,8 +202,9 @@ int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
 
 namespace tcp {
 
-ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
+ssize_t send_msg(Socket &socket, int fd, const msghdr *msg, int flags)
 {
+    Stream &s = as_stream(socket);
     // Its place is among the kernel's bytes, which the receiver does not count as the sender does: it stays there for
     // good.
     if ((flags & MSG_OOB) != 0) [[unlikely]]
@@ -230,7 +233,7 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 namespace {
 
 // Behind `sent` bytes: an error is for the next call.
-[[gnu::noinline]] ssize_t send_rest(Socket &s, int fd, const char *bytes, std::size_t len, int flags, std::size_t sent)
+[[gnu::noinline]] ssize_t send_rest(Stream &s, int fd, const char *bytes, std::size_t len, int flags, std::size_t sent)
 {
     iovec v = {const_cast<char *>(bytes), len};
     msghdr msg = {};
@@ -244,7 +247,7 @@ namespace {
 }
 
 // By the transport, now: what it has room for. 0: not so simple. tx_lock held.
-inline std::size_t send_small(Socket &s, const void *bytes, std::size_t len)
+inline std::size_t send_small(Stream &s, const void *bytes, std::size_t len)
 {
     if (s.endpoint == nullptr)
         return 0;
@@ -255,22 +258,10 @@ inline std::size_t send_small(Socket &s, const void *bytes, std::size_t len)
 
 namespace tcp {
 
-ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
+namespace {
+
+[[gnu::noinline]] ssize_t send_slowly(Stream &s, int fd, const void *buf, std::size_t len, int flags, Mode mode)
 {
-    const Mode mode = s.mode.load(std::memory_order_acquire);
-    if (mode == Mode::kOffloaded && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
-        !is_nowhere(buf) && s.tx_lock.try_lock()) {
-        const std::size_t sent = send_small(s, buf, len);
-        unlock_tx(s);
-        if (sent != 0)
-            poll_after_send(s);
-        if (sent == len) [[likely]]
-            return static_cast<ssize_t>(len);
-        if (sent != 0)
-            return send_rest(s, fd, static_cast<const char *>(buf) + sent, len - sent, flags, sent);
-    }
-    if (mode == Mode::kKernel)
-        return by_os_sent(s, libc::real.send(fd, buf, len, flags));
     if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & MSG_OOB) == 0 &&
                        send_kernel_only(s, fd, n, [=] { return libc::real.send(fd, buf, len, flags); }))
         return n;
@@ -281,12 +272,35 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
     return tcp::send_msg(s, fd, &msg, flags);
 }
 
+} // namespace
+
+ssize_t send(Socket &socket, int fd, const void *buf, std::size_t len, int flags)
+{
+    Stream &s = as_stream(socket);
+    const Mode mode = s.mode.load(std::memory_order_acquire);
+    if (mode == Mode::kOffloaded && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
+        !is_nowhere(buf) && s.tx_lock.try_lock()) {
+        const std::size_t sent = send_small(s, buf, len);
+        unlock_tx(s);
+        if (sent != 0)
+            poll_after_send(s);
+        if (sent == len) [[likely]]
+            return static_cast<ssize_t>(len);
+        if (sent != 0)
+            return libc::keep_errno(
+                [=, &s] { return send_rest(s, fd, static_cast<const char *>(buf) + sent, len - sent, flags, sent); });
+    }
+    if (mode == Mode::kKernel)
+        return by_os_sent(s, libc::real.send(fd, buf, len, flags));
+    return libc::keep_errno([=, &s] { return send_slowly(s, fd, buf, len, flags, mode); });
+}
+
 } // namespace tcp
 
 namespace {
 
 // Moves up to `count` bytes of a file through a buffer; the offset moves by what was sent, as sendfile's does.
-ssize_t send_file_pieces(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
+ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
     char buffer[kFilePiece];
     std::size_t done = 0;
@@ -313,32 +327,22 @@ ssize_t send_file_pieces(Socket &s, int fd, int in_fd, off64_t *offset, std::siz
 
 namespace tcp {
 
-ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
+ssize_t send_file(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
-    if (offloaded(s))
-        return send_file_pieces(s, fd, in_fd, offset, count);
     ssize_t n = 0;
-    {
-        const Call call(s, CallKind::kBlockedSend);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
-            return send_file_pieces(s, fd, in_fd, offset, count);
-        n = by_os_sent(s, libc::real.sendfile(fd, in_fd, offset, count));
-        if (n > 0)
-            count_sent(s, static_cast<std::uint64_t>(n));
-    }
-    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
-        count_operation(s, fd, false);
-    return n;
+    if (!offloaded(s) && send_kernel_only(s, fd, n, [=] { return libc::real.sendfile(fd, in_fd, offset, count); }))
+        return n;
+    return send_file_pieces(s, fd, in_fd, offset, count);
 }
 
-ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
+ssize_t send_to(Stream &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
 {
     if (const int error = refused_name(to, to_len)) [[unlikely]]
         return fail(s, error);
     return tcp::send(s, fd, buf, len, flags); // TCP takes no notice of the address
 }
 
-int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
+int bytes_unsent(Stream &s, int fd, unsigned long request, int *count)
 {
     const int result = libc::real.ioctl(fd, request, count);
     if (QueuedBytes bytes; result == 0 && transport(s).count(s, bytes)) {

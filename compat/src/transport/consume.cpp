@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include <rdma/fi_ext_vma.h>
 #include <rdma/fi_rma.h>
@@ -26,13 +27,13 @@ namespace vma::sock {
 
 namespace {
 
-std::uint64_t available(const Socket &s)
+std::uint64_t available(const Stream &s)
 {
     return s.rx.written.load(std::memory_order_acquire) - s.rx.consumed.load(std::memory_order_relaxed);
 }
 
 // Copies up to `len` ring bytes from the read position on.
-void copy_out(const Socket &s, std::uint64_t position, void *out, std::size_t len)
+void copy_out(const Stream &s, std::uint64_t position, void *out, std::size_t len)
 {
     const std::uint64_t offset = position & (s.rx.ring - 1);
     const std::size_t first = std::min(len, std::size_t{s.rx.ring - offset});
@@ -40,7 +41,7 @@ void copy_out(const Socket &s, std::uint64_t position, void *out, std::size_t le
     memcpy(static_cast<std::uint8_t *>(out) + first, s.rx.base, len - first);
 }
 
-void advance(Socket &s, std::uint64_t len)
+void advance(Stream &s, std::uint64_t len)
 {
     Receiver &rx = s.rx;
     const std::uint64_t consumed = rx.consumed.load(std::memory_order_relaxed) + len;
@@ -67,12 +68,20 @@ bool is_there(const msghdr *msg, std::size_t skip, std::size_t left)
     return true;
 }
 
+// What was thrown away is not shown.
+[[gnu::cold]] void show_consumed(const stats::Slot &record, const msghdr &msg, std::size_t skip, std::size_t length,
+                                 int flags)
+{
+    stats::capture_received(record, msg.msg_iov, skip, length, (flags & MSG_TRUNC) != 0 ? 0 : length);
+}
+
 // What the program asks for from `skip` on, out of the ring. MSG_TRUNC throws bytes away, MSG_PEEK leaves them.
-ssize_t consume_endpoint(Socket &s, const msghdr *msg, std::size_t skip, int flags)
+ssize_t consume_endpoint(Stream &s, const msghdr *msg, std::size_t skip, int flags)
 {
     std::uint64_t position = s.rx.consumed.load(std::memory_order_relaxed);
     std::uint64_t left = available(s);
     std::size_t done = 0;
+    const std::size_t skipped = skip;
     if ((flags & MSG_TRUNC) == 0 && !is_there(msg, skip, left)) [[unlikely]]
         return -EFAULT;
     for (std::size_t i = 0; i < msg->msg_iovlen && left != 0; ++i) {
@@ -92,7 +101,8 @@ ssize_t consume_endpoint(Socket &s, const msghdr *msg, std::size_t skip, int fla
             advance(s, n);
     }
     if (done != 0 && (flags & MSG_PEEK) == 0)
-        stats::received(record_of(s), done);
+        stats::received(record_of(s), done,
+                        [=](const stats::Slot &record) { show_consumed(record, *msg, skipped, done, flags); });
     return static_cast<ssize_t>(done);
 }
 
@@ -114,7 +124,7 @@ std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec
     return count;
 }
 
-ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
+ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
 {
     if (const int error = take_error(s))
         return -error;
@@ -124,11 +134,12 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
         part.msg_iov = parts;
         part.msg_iovlen = clip(msg, skip, limit, parts, std::size(parts));
     }
-    const ssize_t n = libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+    const ssize_t n =
+        received_by_kernel(s, libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT));
     if (n > 0)
-        by_os_received(s, n);
+        by_os_received(s, n, flags);
     if (n < 0)
-        return -receive_error(s);
+        return n;
     msg->msg_namelen = part.msg_namelen;
     msg->msg_flags = part.msg_flags;
     msg->msg_controllen = part.msg_controllen;
@@ -150,7 +161,7 @@ bool fin_came(int fd)
 } // namespace
 
 // The kernel's side has ended: FIN, RST or an error. poll() leaves a pending error for the program's own call.
-bool kernel_ended(const Socket &s, int fd)
+bool kernel_ended(const Stream &s, int fd)
 {
     pollfd p = {fd, POLLRDHUP, 0};
     if (libc::uncancelled::poll_now(&p, 1) <= 0)
@@ -164,7 +175,7 @@ namespace {
 // What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START
 // before the bytes that follow the span, so: see how much there is, hear all that was published before, and take what
 // comes first.
-ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+ssize_t consume_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     Receiver &rx = s.rx;
     s.kernel_news.store(false, std::memory_order_relaxed); // here it is looked at
@@ -194,7 +205,7 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 // RETURN was not answered and the peer is gone: what it had sent again by the kernel before it died comes first, then
 // the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for, or
 // that are on their way: the kernel has news then.
-void settle_unanswered(Socket &s, int fd)
+void settle_unanswered(Stream &s, int fd)
 {
     Receiver &rx = s.rx;
     int queued = 0;
@@ -212,14 +223,14 @@ void settle_unanswered(Socket &s, int fd)
 
 } // namespace
 
-bool shared_ring_peer_is_gone(Socket &s, int fd)
+bool shared_ring_peer_is_gone(Stream &s, int fd)
 {
     return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(s, fd);
 }
 
 namespace {
 
-bool peer_gone(Socket &s, int fd)
+bool peer_gone(Stream &s, int fd)
 {
     s.kernel_news.store(false, std::memory_order_relaxed);
     return transport(s).peer_is_gone(s, fd);
@@ -227,7 +238,7 @@ bool peer_gone(Socket &s, int fd)
 
 // A span is under way, and the kernel has bytes: its sender said END before it used the kernel again, so they are
 // another's.
-void look_for_others(Socket &s, int fd)
+void look_for_others(Stream &s, int fd)
 {
     int queued = 0;
     if (!transport(s).ordered || s.rx.returning.load(std::memory_order_acquire) ||
@@ -240,7 +251,7 @@ void look_for_others(Socket &s, int fd)
 }
 
 // There is nothing to read, no END has come, and the kernel or the event queue has news. Is the peer gone?
-void look_at_kernel(Socket &s, int fd)
+void look_at_kernel(Stream &s, int fd)
 {
     Receiver &rx = s.rx;
     const bool gone = peer_gone(s, fd);
@@ -266,18 +277,18 @@ void look_at_kernel(Socket &s, int fd)
 
 } // namespace
 
-bool ring_has_input(const Socket &s)
+bool ring_has_input(const Stream &s)
 {
     const Receiver &rx = s.rx;
     if (rx.returning.load(std::memory_order_relaxed))
         return false;
     if (rx.path.load(std::memory_order_acquire) == Path::kKernel &&
         rx.start_at.load(std::memory_order_acquire) != rx.kernel_bytes.load(std::memory_order_relaxed))
-        return rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
+        return s.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
     return available(s) != 0;
 }
 
-ssize_t ring_receive_small(Socket &s, void *out, std::size_t len)
+ssize_t ring_receive_small(Stream &s, void *out, std::size_t len)
 {
     const Receiver &rx = s.rx;
     const std::uint64_t left = available(s);
@@ -289,12 +300,12 @@ ssize_t ring_receive_small(Socket &s, void *out, std::size_t len)
         return 0; // the longer way tells
     copy_out(s, rx.consumed.load(std::memory_order_relaxed), out, n);
     advance(s, n);
-    stats::received(record_of(s), n);
+    stats::received(record_of(s), n, [=](const stats::Slot &record) { stats::capture_received(record, out, n); });
     return static_cast<ssize_t>(n);
 }
 
 // Only counts when the tag went out: the next consumption, or the helper's tick, tries again.
-void send_credit(Socket &s)
+void send_credit(Stream &s)
 {
     const std::uint64_t consumed = creditable(s);
     s.rx.credit_due.store(!send_tag(s, Tag::kCredit, consumed), std::memory_order_relaxed);
@@ -303,7 +314,7 @@ void send_credit(Socket &s)
     }
 }
 
-void find_start(Socket &s)
+void find_start(Stream &s)
 {
     Receiver &rx = s.rx;
     settle(s); // all that comes before it may be read already: then nobody has to look any more
@@ -321,7 +332,7 @@ void find_start(Socket &s)
     notify(s, POLLIN);
 }
 
-void settle(Socket &s)
+void settle(Stream &s)
 {
     Receiver &rx = s.rx;
     if (rx.path.load(std::memory_order_relaxed) == Path::kKernel) {
@@ -353,7 +364,7 @@ namespace {
 
 // After `done` bytes of those that other processes may read: a peek tells the kernel's behind them, too, as far as
 // there is room.
-ssize_t peek_behind(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done)
+ssize_t peek_behind(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done)
 {
     const std::size_t before = skip + static_cast<std::size_t>(done);
     msghdr rest = *msg;
@@ -365,12 +376,12 @@ ssize_t peek_behind(Socket &s, int fd, const msghdr *msg, std::size_t skip, int 
     return done + std::max<ssize_t>(n, 0);
 }
 
-ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+ssize_t consume_now(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     Receiver &rx = s.rx;
     const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
     const auto readable = [&s, &rx] { return available(s) != 0 && !rx.returning.load(std::memory_order_acquire); };
-    if (rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+    if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
         if ((flags & MSG_TRUNC) == 0 && !is_there(msg, skip, shared_left(s)))
             return -EFAULT;
         if (const ssize_t n = consume_shared(s, fd, msg, skip, flags); n != 0)
@@ -401,7 +412,7 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 
 } // namespace
 
-ssize_t ring_receive(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+ssize_t ring_receive(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t n = consume_now(s, fd, msg, skip, flags);
     if (n != -EAGAIN || !s.receive_shut.load(std::memory_order_relaxed))

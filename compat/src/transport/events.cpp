@@ -7,6 +7,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/fence.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -16,7 +17,7 @@
 
 namespace vma::sock {
 
-void violation(Socket &s, const char *what)
+void violation(Stream &s, const char *what)
 {
     VMA_LOG(kWarn, "fd=%d: the peer's process breaks the stream protocol", s.any_fd.load(std::memory_order_relaxed));
     abort_stream(s, what);
@@ -26,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t kWritesPerCredit = 32; // fewer than the slots of an endpoint
 
-void on_data(Socket &s, std::uint64_t value, std::size_t len)
+void on_data(Stream &s, std::uint64_t value, std::size_t len)
 {
     Receiver &rx = s.rx;
     const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
@@ -46,9 +47,10 @@ void on_data(Socket &s, std::uint64_t value, std::size_t len)
     notify(s, (value & kAfterKernel) != 0 ? POLLIN : POLLIN | kNothingBefore);
 }
 
-void on_credit(Socket &s, std::uint64_t total)
+void on_credit(Stream &s, std::uint64_t total)
 {
-    s.tx.slots_blocked.store(false, std::memory_order_release);
+    if (s.tx.slots_blocked.load(std::memory_order_relaxed))
+        s.tx.slots_blocked.store(false, std::memory_order_seq_cst); // as the credit
     std::uint64_t credit = s.tx.credit.load(std::memory_order_relaxed);
     if (total > credit) {
         s.tx.told_full.store(false, std::memory_order_relaxed);
@@ -56,13 +58,14 @@ void on_credit(Socket &s, std::uint64_t total)
     }
     if (s.tx_work.load(std::memory_order_acquire) || s.tx.path.load(std::memory_order_relaxed) == Path::kKernel)
         try_tx_work(s);
+    fence_after_exchange();
     if (s.tx.found_full.load(std::memory_order_seq_cst) && can_transmit(s)) {
         s.tx.found_full.store(false, std::memory_order_relaxed);
         notify(s, POLLOUT);
     }
 }
 
-void on_end(Socket &s, std::uint64_t total)
+void on_end(Stream &s, std::uint64_t total)
 {
     Receiver &rx = s.rx;
     if (total < rx.consumed.load(std::memory_order_acquire) || total > rx.written.load(std::memory_order_relaxed)) {
@@ -84,7 +87,7 @@ void on_end(Socket &s, std::uint64_t total)
 
 } // namespace
 
-void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
+void handle_tag(Stream &s, std::uint64_t tag, std::size_t len)
 {
     const std::uint64_t value = tag >> kTagTypeBits;
     if (static_cast<Tag>(tag) != Tag::kData || (value & kAfterKernel) != 0)
@@ -152,6 +155,7 @@ void watch(Socket &s, Watcher &w)
     if (w.next != nullptr)
         w.next->prev = &w;
     s.watchers.store(&w, std::memory_order_seq_cst);
+    fence_after_exchange(); // the look that comes now, against notify()
     if (!w.keeps_time && is_held(s)) [[unlikely]]
         tell_when_due(s);
 }
@@ -175,7 +179,7 @@ void unwatch(Watcher &w)
 namespace {
 
 // rx_lock held. False: the peer is sending again what is here, which it does since we said RETURN.
-bool cut_receiver(Socket &s)
+bool cut_receiver(Stream &s)
 {
     Receiver &rx = s.rx;
     int result = 0;
@@ -201,7 +205,7 @@ bool cut_receiver(Socket &s)
 
 } // namespace
 
-void return_receiver(Socket &s)
+void return_receiver(Stream &s)
 {
     settle(s);
     Receiver &rx = s.rx;
@@ -225,7 +229,7 @@ void start_leaving(Socket &s, Heir heir)
     protocol(s).start_leaving(s, heir);
 }
 
-void shared_ring_start_leaving(Socket &s, Heir heir)
+void shared_ring_start_leaving(Stream &s, Heir heir)
 {
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
@@ -243,12 +247,12 @@ void shared_ring_start_leaving(Socket &s, Heir heir)
         cut_receiver(s);
 }
 
-void give_up_waiting(Socket &s)
+void give_up_waiting(Stream &s)
 {
     transport(s).give_up_waiting(s);
 }
 
-void shared_ring_give_up_waiting(Socket &s)
+void shared_ring_give_up_waiting(Stream &s)
 {
     const auto unanswered = [&s] {
         return s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone;
@@ -261,7 +265,7 @@ void shared_ring_give_up_waiting(Socket &s)
 namespace {
 
 // What the peer gave back has not all found room in the kernel yet.
-bool is_giving_back(const Socket &s)
+bool is_giving_back(const Stream &s)
 {
     return transport(s).spans && (s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
                                   s.tx.return_at.load(std::memory_order_relaxed) != kNone);
@@ -269,7 +273,7 @@ bool is_giving_back(const Socket &s)
 
 } // namespace
 
-bool is_returning(const Socket &s)
+bool is_returning(const Stream &s)
 {
     if (is_giving_back(s))
         return true;
@@ -279,12 +283,12 @@ bool is_returning(const Socket &s)
            !may_close(s);
 }
 
-void tick(Socket &s)
+void tick(Stream &s)
 {
     if (s.tx_work.load(std::memory_order_acquire))
         try_tx_work(s);
-    if (s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
-        notify(s, POLLOUT);
+    if (s.tx.slots_blocked.load(std::memory_order_acquire))
+        look_for_slots(s);
     transport(s).tick(s);
     if (!s.rx_lock.try_lock())
         return;

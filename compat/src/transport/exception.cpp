@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/loading.hpp"
@@ -99,6 +100,7 @@ void refuse_offload(Socket &s, const char *reason)
         return;
     }
     say(Level::kError, s, kCall, reason, "its next call fails (VMA_EXCEPTION_HANDLING)");
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), reason, false);
     s.kernel_reason = reason;
     s.pinned = true; // and stays kernel-only: calls on such a one look for an error to tell
     s.pending_error.store(EINVAL, std::memory_order_relaxed);

@@ -53,7 +53,7 @@ bool is_idle(std::uint64_t now, std::uint64_t &seen, std::uint64_t given)
 }
 
 // What a RETURN may want back lies between the last CREDIT and the position.
-void give_back_sent(Socket &s)
+void give_back_sent(Stream &s)
 {
     const std::uint64_t position = s.tx.position;
     const std::uint64_t credit = s.tx.credit.load(std::memory_order_acquire);
@@ -67,7 +67,7 @@ void give_back_sent(Socket &s)
     });
 }
 
-void give_back_read(Socket &s)
+void give_back_read(Stream &s)
 {
     const Receiver &rx = s.rx;
     const std::uint64_t consumed =
@@ -80,16 +80,17 @@ void give_back_read(Socket &s)
         });
 }
 
-bool is_connected(const Socket &s)
+bool is_connected(const Stream &s)
 {
-    return s.endpoint != nullptr && !s.connecting && offloaded(s) && transport(s).shrinks &&
+    // Holes in memory that a guest has would be its to delay: it stays.
+    return s.endpoint != nullptr && !s.connecting && offloaded(s) && transport(s).shrinks && !s.guest &&
            s.device == &engine_device() && !s.endpoint_down.load(std::memory_order_relaxed);
 }
 
 } // namespace
 
 // A credit is told with the poll lock or rx_lock held: none is while both are.
-void look_at_idle_ring(Socket &s)
+void look_at_idle_ring(Stream &s)
 {
     IdleMarks &marks = s.idle;
     if (marks.sent_given > s.tx.position || marks.read_given > s.rx.consumed.load(std::memory_order_relaxed))
@@ -116,9 +117,9 @@ void look_at_idle_rings(std::uint32_t turns_per_round, std::uint32_t &next, Idle
         next = next + 1 < count ? next + 1 : 0;
         if (!g_sockets.noted.has(static_cast<int>(next)))
             continue;
-        if (Socket &s = *socket_by_index(next); is_connected(s)) {
-            look_at_idle_ring(s);
-            idle.look_at(s);
+        if (Stream *const s = stream_of(*socket_by_index(next)); s != nullptr && is_connected(*s)) {
+            look_at_idle_ring(*s);
+            idle.look_at(*s);
         }
     }
 }

@@ -10,13 +10,13 @@
 namespace vma::sock {
 
 class IdleStreams;
-class Socket;
+class Stream;
 
 // Looks at some of the sockets, and at all of them in so many of the helper thread's turns. Offload lock held.
 void look_at_idle_rings(std::uint32_t turns_per_round, std::uint32_t &next, IdleStreams &idle);
 
 // At one, which has an endpoint of this host. The second look that finds its streams where they were gives the pages
 // back.
-void look_at_idle_ring(Socket &s);
+void look_at_idle_ring(Stream &s);
 
 } // namespace vma::sock

@@ -9,19 +9,19 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 // Found in one turn of the helper thread; it holds the offload lock while it looks, and lets them go without.
 class IdleStreams
 {
 public:
     // At a socket that has an endpoint of this host, each time that its ring is looked at. Offload lock held.
-    void look_at(Socket &s);
+    void look_at(Stream &s);
     void let_go(); // no lock held
 
 private:
     static constexpr std::size_t kMostInTurn = 4; // some 50 us each, and as much for the peer
-    std::array<Socket *, kMostInTurn> found_ = {};
+    std::array<Stream *, kMostInTurn> found_ = {};
     std::size_t count_ = 0;
 };
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/stream.hpp"
@@ -54,7 +55,7 @@ template <typename Counter> bool read_pair(int fd, Counter counter, unsigned lon
 
 } // namespace
 
-bool kernel_sent(const Socket &s, std::uint64_t &bytes)
+bool kernel_sent(const Stream &s, std::uint64_t &bytes)
 {
     const std::uint64_t syn =
         s.role == Role::kConnector ? 1 : 0; // is acknowledged as a byte; an acceptor's was before it counted
@@ -67,7 +68,7 @@ bool kernel_sent(const Socket &s, std::uint64_t &bytes)
     return true;
 }
 
-bool kernel_read(const Socket &s, std::uint64_t &bytes)
+bool kernel_read(const Stream &s, std::uint64_t &bytes)
 {
     tcp_info info;
     int queued = 0;
@@ -78,31 +79,32 @@ bool kernel_read(const Socket &s, std::uint64_t &bytes)
     return true;
 }
 
-bool kernel_agrees_on_sent(const Socket &s, std::uint64_t bytes)
+bool kernel_agrees_on_sent(const Stream &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
     return !kernel_sent(s, counted) || counted == bytes;
 }
 
-bool kernel_agrees_on_read(const Socket &s, std::uint64_t bytes)
+bool kernel_agrees_on_read(const Stream &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
     return !kernel_read(s, counted) || counted == bytes;
 }
 
-void note_uncounted(Socket &s)
+void note_uncounted(Stream &s)
 {
     char name[kNameMax];
     s.pinned.store(true, std::memory_order_release);
     s.kernel_reason = "bytes were moved past the library";
-    VMA_LOG(kDebug,
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), s.kernel_reason, false);
+    VMA_LOG(kDetails,
             "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
             connection_name(s, name));
 }
 
 namespace {
 
-bool in_kernel_call(const Socket &s)
+bool in_kernel_call(const Stream &s)
 {
     return s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
            s.blocked_senders.load(std::memory_order_seq_cst) != 0;
@@ -113,7 +115,7 @@ bool in_kernel_call(const Socket &s)
 // What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over:
 // one that has moved something since the first look is seen at the last one, and one that begins later adds to what is
 // set here.
-bool take_kernel_counts(Socket &s)
+bool take_kernel_counts(Stream &s)
 {
     const std::uint64_t sent = s.tx.kernel_bytes.load(std::memory_order_seq_cst);
     const std::uint64_t read = s.rx.kernel_bytes.load(std::memory_order_seq_cst);

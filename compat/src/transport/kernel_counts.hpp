@@ -7,23 +7,23 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 // Bytes that programs gave the kernel to send, or took from it, since the connection was made. Exact at a moment
 // between call and return. False: the kernel doesn't tell (any more), as of a connection that was reset, or part of it
 // went by an Ethernet port. Each is three system calls; errno may change.
-bool kernel_sent(const Socket &s, std::uint64_t &bytes);
-bool kernel_read(const Socket &s, std::uint64_t &bytes);
+bool kernel_sent(const Stream &s, std::uint64_t &bytes);
+bool kernel_read(const Stream &s, std::uint64_t &bytes);
 
 // True also where the kernel doesn't tell.
-bool kernel_agrees_on_sent(const Socket &s, std::uint64_t bytes);
-bool kernel_agrees_on_read(const Socket &s, std::uint64_t bytes);
+bool kernel_agrees_on_sent(const Stream &s, std::uint64_t bytes);
+bool kernel_agrees_on_read(const Stream &s, std::uint64_t bytes);
 
 // They disagree: the stream stays on the kernel, and the log says so. Any lock may be held.
-void note_uncounted(Socket &s);
+void note_uncounted(Stream &s);
 
 // The counts of a kernel-only socket are the kernel's from now on; false: bytes may have been under way. Offload lock
 // held.
-bool take_kernel_counts(Socket &s);
+bool take_kernel_counts(Stream &s);
 
 } // namespace vma::sock

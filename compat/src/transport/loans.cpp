@@ -31,7 +31,7 @@ void leave(StreamLoans &loans)
 }
 
 // The peer hears of it when it is a good part of the ring; or when it has to know that all was read.
-void credit(Socket &s)
+void credit(Stream &s)
 {
     const Receiver &rx = s.rx;
     const std::uint64_t now = creditable(s);
@@ -45,7 +45,7 @@ void credit(Socket &s)
 void end_loan(fi_vma_lender *lender, const void *payload, std::size_t)
 {
     StreamLoans &loans = *static_cast<StreamLoans *>(lender);
-    Socket &s = loans.socket;
+    Stream &s = loans.socket;
     {
         const LockGuard guard(s.rx_lock);
         const bool current = s.rx.loans == &loans;
@@ -66,7 +66,7 @@ void end_loan(fi_vma_lender *lender, const void *payload, std::size_t)
     leave(loans);
 }
 
-StreamLoans *loans_of(Socket &s)
+StreamLoans *loans_of(Stream &s)
 {
     if (s.rx.loans == nullptr)
         s.rx.loans = new (std::nothrow) StreamLoans(s);
@@ -75,14 +75,14 @@ StreamLoans *loans_of(Socket &s)
 
 } // namespace
 
-StreamLoans::StreamLoans(Socket &of) noexcept : fi_vma_lender{end_loan, nullptr}, socket(of) {}
+StreamLoans::StreamLoans(Stream &of) noexcept : fi_vma_lender{end_loan, nullptr}, socket(of) {}
 
-std::uint64_t creditable(const Socket &s)
+std::uint64_t creditable(const Stream &s)
 {
     return std::min(s.rx.consumed.load(std::memory_order_acquire), s.rx.lent_from.load(std::memory_order_acquire));
 }
 
-Loan ring_lend(Socket &s, std::size_t most)
+Loan ring_lend(Stream &s, std::size_t most)
 {
     Receiver &rx = s.rx;
     const std::uint64_t position = rx.consumed.load(std::memory_order_relaxed);
@@ -100,11 +100,12 @@ Loan ring_lend(Socket &s, std::size_t most)
     loans->users.fetch_add(1, std::memory_order_relaxed);
     rx.lent_from.store(lent_from, std::memory_order_release);
     rx.consumed.store(position + length, std::memory_order_release);
-    stats::received(record_of(s), length);
+    stats::received(record_of(s), length,
+                    [&](const stats::Slot &record) { stats::capture_received(record, rx.base + offset, length); });
     return {loans, rx.base + offset, length, 0};
 }
 
-void part_from_loans(Socket &s)
+void part_from_loans(Stream &s)
 {
     StreamLoans *const loans = s.rx.loans;
     if (loans == nullptr)

@@ -11,7 +11,7 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 struct StreamLoans final : fi_vma_lender {
     static constexpr std::uint32_t kMost = 256; // of one stream
@@ -21,10 +21,10 @@ struct StreamLoans final : fi_vma_lender {
         const void *payload;
         bool ended;
     };
-    explicit StreamLoans(Socket &of) noexcept;
+    explicit StreamLoans(Stream &of) noexcept;
 
     // All but `users` is guarded by the socket's rx_lock.
-    Socket &socket;
+    Stream &socket;
     One list[kMost] = {}; // in the order of the stream; `first` to `first` + `count`
     std::uint32_t first = 0;
     std::uint32_t count = 0;
@@ -34,9 +34,9 @@ struct StreamLoans final : fi_vma_lender {
 };
 
 // rx_lock held. Up to `most` bytes that can be read now, in one piece. No lender: they can't be lent.
-Loan ring_lend(Socket &s, std::size_t most);
+Loan ring_lend(Stream &s, std::size_t most);
 
-std::uint64_t creditable(const Socket &s); // so far the ring may be written again; no lock needed
-void part_from_loans(Socket &s);           // before the endpoint is closed; rx_lock and poll lock held
+std::uint64_t creditable(const Stream &s); // so far the ring may be written again; no lock needed
+void part_from_loans(Stream &s);           // before the endpoint is closed; rx_lock and poll lock held
 
 } // namespace vma::sock

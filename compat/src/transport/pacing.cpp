@@ -5,6 +5,7 @@
 #include "compat/src/transport/pacing.hpp"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -22,6 +23,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/port.hpp"
 
@@ -32,8 +34,6 @@ namespace {
 constexpr std::uint64_t kBytesPerKbit = 125;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kMilli = 1'000'000;
-constexpr std::uint32_t kLongestPiece = 32768;
-static_assert(kLongestPiece < kAfterKernel);
 constexpr std::size_t kBatch = 64;
 
 // Its lock; the atomic one is read without.
@@ -129,7 +129,7 @@ std::uint64_t kernel_rate(int fd)
 }
 
 // What its pacer has still to make up for is forgotten, what it has earned stays as far as there is room for it.
-void set_endpoint_limit(Socket &s, std::uint32_t max_burst)
+void set_endpoint_limit(Stream &s, std::uint32_t max_burst)
 {
     const Pacing &p = s.pacing;
     if (s.endpoint == nullptr || !transport(s).spans) // whose TCP keeps it: Transport::option_was_set()
@@ -142,9 +142,14 @@ void set_endpoint_limit(Socket &s, std::uint32_t max_burst)
                 s.any_fd.load(std::memory_order_relaxed), strerror(-result));
 }
 
-void limit_endpoint(Socket &s)
+void limit_endpoint(Stream &s)
 {
     set_endpoint_limit(s, s.pacing.max_burst);
+}
+
+std::uint32_t piece_of(const Pacing &p)
+{
+    return p.pacer.limited() ? std::min(p.pacer.piece(), kLongestPiece) : kLongestPiece;
 }
 
 // tx_lock held.
@@ -157,10 +162,13 @@ void apply(Socket &s, std::uint64_t rate, const VmaRateLimit &more)
     p.pacer.set(now(), rate, more.max_burst, more.typical_packet);
     p.limited.store(p.pacer.limited(), std::memory_order_release);
     tell_rate(s);
-    s.tx.piece = p.pacer.limited() ? std::min(p.pacer.piece(), kLongestPiece) : kLongestPiece;
+    Stream *const stream = stream_of(s);
+    if (stream != nullptr)
+        stream->tx.piece = piece_of(p);
     if (p.held_until.load(std::memory_order_relaxed) != 0)
         hold(s, now()); // at the new rate it may be its turn
-    limit_endpoint(s);
+    if (stream != nullptr)
+        limit_endpoint(*stream);
 }
 
 } // namespace
@@ -180,8 +188,12 @@ int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len)
         return result;
     s.tx_lock.lock();
     apply(s, kernel_rate(fd), wanted);
-    unlock_tx(s);
-    transport(s).option_was_set(s, fd, SOL_SOCKET, SO_MAX_PACING_RATE, value);
+    if (Stream *const stream = stream_of(s)) {
+        unlock_tx(*stream);
+        transport(*stream).option_was_set(*stream, fd, SOL_SOCKET, SO_MAX_PACING_RATE, value);
+    } else {
+        s.tx_lock.unlock();
+    }
     return 0;
 }
 
@@ -207,17 +219,35 @@ void adopt_pacing_rate(Socket &s, int fd)
     const std::uint64_t rate = kernel_rate(fd);
     if (rate != s.pacing.rate)
         apply(s, rate, {});
-    else if (s.pacing.limited.load(std::memory_order_relaxed))
-        limit_endpoint(s);
+    else if (Stream *const stream = stream_of(s); stream != nullptr && s.pacing.limited.load(std::memory_order_relaxed))
+        limit_endpoint(*stream);
 }
 
-void begin_paced_span(Socket &s)
+void begin_paced_span(Stream &s)
 {
-    if (!s.pacing.limited.load(std::memory_order_relaxed) || !s.tx.started.load(std::memory_order_relaxed) ||
-        !transport(s).ordered) [[likely]]
+    if (!s.pacing.limited.load(std::memory_order_relaxed)) [[likely]]
         return;
-    set_endpoint_limit(s, 1); // empties the bucket
-    limit_endpoint(s);
+    if (s.tx.started.load(std::memory_order_relaxed) && transport(s).ordered) {
+        set_endpoint_limit(s, 1); // empties the bucket
+        limit_endpoint(s);
+    }
+    int unsent = 0;
+    const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
+    if (libc::real.ioctl(fd, SIOCOUTQNSD, &unsent) != 0 || unsent <= 0)
+        return;
+    const std::uint64_t time = now();
+    const std::uint64_t until = time + static_cast<std::uint64_t>(unsent) * kSecond / s.pacing.rate;
+    note_wait(s, until, time);
+    s.tx.piece = 0;
+    hold(s, until);
+}
+
+bool paced_span_has_begun(Stream &s)
+{
+    if (now() < s.pacing.held_until.load(std::memory_order_relaxed))
+        return false;
+    s.tx.piece = piece_of(s.pacing);
+    return true;
 }
 
 void forget_pacing(Socket &s)
@@ -229,7 +259,6 @@ void forget_pacing(Socket &s)
     p.max_burst = 0;
     p.typical_packet = 0;
     p.pacer = Pacer();
-    s.tx.piece = kLongestPiece;
 }
 
 void forget_pacing_turn(Socket &s)
@@ -254,7 +283,7 @@ bool may_go(Socket &s, std::size_t length)
     return true;
 }
 
-void note_refusal(Socket &s)
+void note_refusal(Stream &s)
 {
     std::uint64_t due = 0;
     std::size_t size = sizeof due;

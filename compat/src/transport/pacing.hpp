@@ -13,6 +13,7 @@
 namespace vma::sock {
 
 class Socket;
+class Stream;
 
 // The form of the option that libvma's programs know (vma_rate_limit_t): 12 bytes.
 struct VmaRateLimit {
@@ -30,20 +31,23 @@ int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len);
 // sends by an endpoint. tx_lock held.
 void adopt_pacing_rate(Socket &s, int fd);
 // tx_lock held, before the endpoint carries on after the kernel, which has paced what it sent meanwhile: of that time
-// nothing is earned, nor made up for. Not of a connection to another host: there it may be the NIC that paces.
-void begin_paced_span(Socket &s);
+// nothing is earned, nor made up for (not of a connection to another host: there it may be the NIC that paces). What it
+// has still to send goes at the same rate: the socket is held for so long, and its pieces are of no bytes until
+// paced_span_has_begun() has said so.
+void begin_paced_span(Stream &s);
+bool paced_span_has_begun(Stream &s);
 
 // tx_lock held. Whether a datagram of this length may go now, and counts it; if not, it is held until it may.
 bool may_go(Socket &s, std::size_t length);
 // The endpoint has refused a write: notes until when, if that is because of the rate.
-void note_refusal(Socket &s);
+void note_refusal(Stream &s);
 
 // Its watchers are told when it is held no more. No lock needed.
 void tell_when_due(Socket &s);
 
 // The helper thread's sleep: for so many ms (-1: for ever), telling watchers meanwhile whose turn has come. It gives
 // back g_helper.turn where it sleeps. Bit n: fds[n] has news; one of -1 has none.
-constexpr std::size_t kHelperFds = 4;
+constexpr std::size_t kHelperFds = 5;
 unsigned sleep_and_give_turns(const int (&fds)[kHelperFds], int milliseconds);
 void pacing_after_fork_in_child(); // before forget_pacing_turn() of each socket
 

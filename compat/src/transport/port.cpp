@@ -28,7 +28,7 @@
 
 namespace vma::sock {
 
-void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
+void handle_port_entry(Stream &s, const fi_cq_data_entry &entry)
 {
     if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
         return; // the end: falling back tells it, as only the kernel's socket says all of it
@@ -47,7 +47,7 @@ constexpr std::size_t kPiece = 16384; // on the stack
 
 // ---- sending: hot path ----------------------------------------------------------------------------------------------
 
-ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
+ssize_t post(Stream &s, const void *bytes, std::size_t len, bool more)
 {
     const iovec part = {const_cast<void *>(bytes), len};
     fi_msg message = {};
@@ -56,14 +56,14 @@ ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
     return fi_sendmsg(s.endpoint, &message, more ? FI_MORE : 0);
 }
 
-ssize_t counted(const Socket &s, ssize_t n) // bytes sent
+ssize_t counted(const Stream &s, const void *bytes, std::size_t sent)
 {
-    stats::sent(record_of(s), static_cast<std::uint64_t>(n));
-    return n;
+    stats::sent(record_of(s), sent, [=](const stats::Slot &record) { stats::capture_sent(record, bytes, sent); });
+    return static_cast<ssize_t>(sent);
 }
 
 // -EAGAIN, or the connection has ended.
-ssize_t refused(Socket &s, ssize_t result)
+ssize_t refused(Stream &s, ssize_t result)
 {
     if (result != -EAGAIN)
         s.transport_over.store(true, std::memory_order_release);
@@ -72,7 +72,7 @@ ssize_t refused(Socket &s, ssize_t result)
 
 // Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: fall_back() gives it to the
 // kernel, which says how it ended. tx_lock held.
-ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
+ssize_t port_send(Stream &s, const void *bytes, std::size_t len, bool more)
 {
     std::size_t sent = 0;
     for (;;) {
@@ -80,12 +80,12 @@ ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
         const ssize_t n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
         sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
         if (n >= 0 && sent == len) [[likely]]
-            return counted(s, static_cast<ssize_t>(len));
+            return counted(s, bytes, len);
         if (n >= 0 || n == -EAGAIN) { // part of it is a refusal, too
             if (!s.port_ready.note_refused(told))
                 continue; // the entry has come already, or an older one
         }
-        return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
+        return sent != 0 ? counted(s, bytes, sent) : refused(s, n);
     }
 }
 
@@ -104,7 +104,7 @@ std::size_t whole_pieces(const msghdr *msg, std::size_t skip)
     return SIZE_MAX;
 }
 
-ssize_t port_send_message(Socket &s, int, const msghdr *msg, std::size_t skip, int flags)
+ssize_t port_send_message(Stream &s, int, const msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
     std::size_t whole = whole_pieces(msg, skip);
@@ -124,7 +124,7 @@ ssize_t port_send_message(Socket &s, int, const msghdr *msg, std::size_t skip, i
     return total != 0 ? total : -EAGAIN;
 }
 
-std::size_t port_send_small(Socket &s, const void *bytes, std::size_t len)
+std::size_t port_send_small(Stream &s, const void *bytes, std::size_t len)
 {
     return libc::can_read(bytes, std::min(len, libc::kMostTouched))
                ? static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0))
@@ -133,7 +133,7 @@ std::size_t port_send_small(Socket &s, const void *bytes, std::size_t len)
 
 // ---- receiving: hot path --------------------------------------------------------------------------------------------
 
-ssize_t peek(Socket &s, void *out, std::size_t len)
+ssize_t peek(Stream &s, void *out, std::size_t len)
 {
     const iovec part = {out, len};
     fi_msg message = {};
@@ -149,7 +149,7 @@ ssize_t peek(Socket &s, void *out, std::size_t len)
 }
 
 // What is read up to the last byte may have more behind it, of which no entry tells.
-void look_for_more(Socket &s)
+void look_for_more(Stream &s)
 {
     char byte;
     peek(s, &byte, sizeof byte);
@@ -167,7 +167,7 @@ ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, 
 }
 
 // The program's. Only what is there to be read can't be written.
-[[gnu::cold]] ssize_t refuse_memory(Socket &s)
+[[gnu::cold]] ssize_t refuse_memory(Stream &s)
 {
     std::uint8_t byte;
     const ssize_t n = peek(s, &byte, sizeof byte);
@@ -175,7 +175,7 @@ ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, 
 }
 
 // Is what can be read to go to memory that is not there? As the first byte of each part tells.
-bool leads_nowhere(Socket &s, const msghdr *msg, std::size_t skip)
+bool leads_nowhere(Stream &s, const msghdr *msg, std::size_t skip)
 {
     std::size_t before = 0;
     for (Parts parts(*msg, skip); parts.next();) {
@@ -188,7 +188,7 @@ bool leads_nowhere(Socket &s, const msghdr *msg, std::size_t skip)
     return false;
 }
 
-ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
+ssize_t consume_peek(Stream &s, const msghdr *msg, std::size_t skip)
 {
     std::uint8_t bytes[kPiece];
     const std::size_t room = total_length(*msg) - skip;
@@ -200,7 +200,7 @@ ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
 }
 
 // An entry may be read after its bytes were: true is what is left of them.
-bool is_port_readable(Socket &s)
+bool is_port_readable(Stream &s)
 {
     const LockGuard guard(s.rx_lock);
     if (!is_on_port(s))
@@ -209,7 +209,7 @@ bool is_port_readable(Socket &s)
     return peek(s, &byte, sizeof byte) > 0; // the end is told by falling back
 }
 
-ssize_t port_receive(Socket &s, void *out, std::size_t len)
+ssize_t port_receive(Stream &s, void *out, std::size_t len)
 {
     const std::uint64_t told = s.port_ready.told_of_bytes();
     const ssize_t n = fi_recv(s.endpoint, out, len, nullptr, FI_ADDR_UNSPEC, nullptr);
@@ -220,13 +220,15 @@ ssize_t port_receive(Socket &s, void *out, std::size_t len)
     else
         s.port_ready.note_readable();
     if (n > 0) [[likely]] {
-        stats::received(record_of(s), static_cast<std::uint64_t>(n));
+        const auto got = static_cast<std::size_t>(n);
+        stats::received(record_of(s), got,
+                        [=](const stats::Slot &record) { stats::capture_received(record, out, got); });
         return n;
     }
     return refused(s, n);
 }
 
-Loan port_lend(Socket &s, std::size_t most)
+Loan port_lend(Stream &s, std::size_t most)
 {
     fi_vma_loan loan = {nullptr, nullptr, std::min<std::size_t>(most, UINT32_MAX), 0};
     std::size_t size = sizeof loan;
@@ -238,11 +240,12 @@ Loan port_lend(Socket &s, std::size_t most)
         s.port_ready.note_readable(); // the end and errors are port_receive()'s to find
     if (result != 0 || loan.lender == nullptr)
         return {};
-    stats::received(record_of(s), loan.length);
+    stats::received(record_of(s), loan.length,
+                    [&](const stats::Slot &record) { stats::capture_received(record, loan.payload, loan.length); });
     return {loan.lender, static_cast<const std::uint8_t *>(loan.payload), static_cast<std::uint32_t>(loan.length), 0};
 }
 
-ssize_t port_receive_message(Socket &s, int, msghdr *msg, std::size_t skip, int flags)
+ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
     msg->msg_namelen = 0;
@@ -270,7 +273,7 @@ ssize_t port_receive_message(Socket &s, int, msghdr *msg, std::size_t skip, int 
     return total;
 }
 
-ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
+ssize_t port_receive_small(Stream &s, void *out, std::size_t len)
 {
     return libc::can_update(out, 1) ? std::max<ssize_t>(port_receive(s, out, len), 0) : 0;
 }
@@ -289,36 +292,38 @@ ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
     .needs_ticks = true,
     .send_small = port_send_small,
     .send = port_send_message,
-    .send_nothing = [](Socket &s) { return port_send(s, nullptr, 0, false) == 0; },
-    .warm = [](Socket &, std::size_t) {},
+    .send_nothing = [](Stream &s) { return port_send(s, nullptr, 0, false) == 0; },
+    .warm = [](Stream &, std::size_t) {},
     .receive_small = port_receive_small,
     .receive = port_receive_message,
     .lend = port_lend,
-    .has_input = [](const Socket &s) { return s.port_ready.readable(); },
-    .has_room = [](const Socket &s) { return s.port_ready.writable(); },
+    .has_input = [](const Stream &s) { return s.port_ready.readable(); },
+    .has_room = [](const Stream &s) { return s.port_ready.writable(); },
     .confirm_input = is_port_readable,
-    .room_mark = [](const Socket &s) { return s.port_ready.told_of_room(); },
+    .room_mark = [](const Stream &s) { return s.port_ready.told_of_room(); },
     .count = count_port,
     .publish = publish_port,
     .set_option = set_port_option,
     .option_was_set = port_option_was_set,
     .correct_option = correct_port_option,
-    .prepare = [](Socket &, fi_info &) {},
-    .prepared = [](Socket &, fid_ep &) { return 0; },
+    .prepare = [](Stream &, fi_info &) {},
+    .prepared = [](Stream &, fid_ep &) { return 0; },
+    .offloaded = [](Stream &) {},
     .went_down = port_went_down,
-    .may_close = [](const Socket &) { return true; },
+    .may_close = [](const Stream &) { return true; },
     .leave = leave_port,
     .post_tag = post_tag,
-    .end_not_told = [](Socket &) {},
-    .ended_for_good = [](Socket &) {},
-    .endpoint_failed = [](Socket &) {},
-    .handle_tag = [](Socket &, Tag) { return false; },
-    .start_came = [](Socket &) {},
+    .end_not_told = [](Stream &) {},
+    .ended_for_good = [](Stream &) {},
+    .endpoint_failed = [](Stream &) {},
+    .handle_tag = [](Stream &, Tag) { return false; },
+    .start_came = [](Stream &) {},
+    .may_be_ready = [](const Stream &) { return true; },
     .peer_is_gone = shared_ring_peer_is_gone,
-    .may_bring_more = [](Socket &) { return false; },
-    .start_leaving = [](Socket &, Heir) {}, // leave_port() needs no answer
-    .give_up_waiting = [](Socket &) {},
-    .tick = [](Socket &) {},
+    .may_bring_more = [](Stream &) { return false; },
+    .start_leaving = [](Stream &, Heir) {}, // leave_port() needs no answer
+    .give_up_waiting = [](Stream &) {},
+    .tick = [](Stream &) {},
 };
 
 } // namespace vma::sock

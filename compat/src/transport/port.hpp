@@ -6,15 +6,15 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
 // Helper thread, offload lock held. Finds the port that leads to the peer, opens it if it is the first time. The socket
 // is offloaded by one of its next calls; false: there is none, or it can't be used (said in the log where that is
 // news), and it stays on the kernel.
-bool find_port(Socket &s);
+bool find_port(Stream &s);
 
 // Offload lock held, no other lock. The connection leaves the kernel, unless somebody is in a call on it: another call
 // tries again.
-void offload_to_port(Socket &s, int fd);
+void offload_to_port(Stream &s, int fd);
 
 } // namespace vma::sock

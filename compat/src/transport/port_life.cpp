@@ -14,6 +14,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/engine/engine.hpp"
@@ -30,10 +31,9 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
-constexpr std::uint32_t kMostDoublings = 3;
+constexpr std::uint32_t kMostDoublings = 3; // of the calls until the next attempt
 
-bool in_call(const Socket &s)
+bool in_call(const Stream &s)
 {
     return s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
            s.blocked_polls.load(std::memory_order_seq_cst) != 0 ||
@@ -42,7 +42,7 @@ bool in_call(const Socket &s)
 
 } // namespace
 
-bool find_port(Socket &s)
+bool find_port(Stream &s)
 {
     fi_info *info = nullptr;
     if (find_device(*provider(), Want::kPortStreams, &s.addresses, info) != 0) {
@@ -67,7 +67,7 @@ bool find_port(Socket &s)
 
 namespace {
 
-int open_stream(Socket &s, Device &d, fid_ep *&ep)
+int open_stream(Stream &s, Device &d, fid_ep *&ep)
 {
     int result = fi_endpoint(d.domain, d.stream_info, &ep, &s);
     if (result != 0)
@@ -83,7 +83,7 @@ int open_stream(Socket &s, Device &d, fid_ep *&ep)
 }
 
 // tx, rx and poll lock held. From here on calls on the socket go to the endpoint, and wait for these locks.
-void become_port(Socket &s, Device &d, fid_ep *ep)
+void become_port(Stream &s, Device &d, fid_ep *ep)
 {
     put_endpoint(s, ep);
     s.device = &d;
@@ -91,20 +91,21 @@ void become_port(Socket &s, Device &d, fid_ep *ep)
     s.transport.store(&kPort, std::memory_order_relaxed);
     s.transport_over = false;
     s.quickack = false;
+    s.told_retransmissions = 0;
     s.port_ready.reset();
     s.tx.path = Path::kEndpoint;
     s.rx.path = Path::kEndpoint;
     s.mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
 }
 
-void leave_transport(Socket &s)
+void leave_transport(Stream &s)
 {
     s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
     s.transport_over = false;
 }
 
 // The way back from that; with `ep` closed the caller is done.
-void become_kernel_only(Socket &s, fid_ep *ep)
+void become_kernel_only(Stream &s, fid_ep *ep)
 {
     put_endpoint(s, nullptr);
     --s.device->users;
@@ -116,7 +117,7 @@ void become_kernel_only(Socket &s, fid_ep *ep)
 }
 
 // 0, or why the kernel keeps it.
-int offload_locked(Socket &s, int fd, Device &d, fid_ep *ep)
+int offload_locked(Stream &s, int fd, Device &d, fid_ep *ep)
 {
     const LockGuard tx(s.tx_lock);
     const LockGuard rx(s.rx_lock);
@@ -144,7 +145,7 @@ int offload_locked(Socket &s, int fd, Device &d, fid_ep *ep)
 
 } // namespace
 
-void offload_to_port(Socket &s, int fd)
+void offload_to_port(Stream &s, int fd)
 {
     Device &d = *s.port;
     fid_ep *ep = nullptr;
@@ -163,8 +164,7 @@ void offload_to_port(Socket &s, int fd)
         result = offload_locked(s, fd, d, ep);
     char name[kNameMax];
     if (result == -EAGAIN) { // somebody is in a call, or too much is queued
-        s.attempt.again_at = s.operations.load(std::memory_order_relaxed) +
-                             (kOperationsUntilNext << std::min(s.attempt.tries++, kMostDoublings));
+        try_later(s, kMostDoublings);
         return;
     }
     if (result != 0) {
@@ -177,13 +177,13 @@ void offload_to_port(Socket &s, int fd)
     engine_update_active();
     s.told = true;
     tell_migration(s);
-    VMA_LOG(kDebug, "%s: accelerated: port %s, after %u sends and receives", connection_name(s, name), d.name,
+    VMA_LOG(kDetails, "%s: accelerated: port %s, after %u sends and receives", connection_name(s, name), d.name,
             s.operations.load(std::memory_order_relaxed));
     kick_sleepers();
 }
 
 // The connection is the kernel's again, as the peer left it.
-void leave_port(Socket &s)
+void leave_port(Stream &s)
 {
     const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
     const int result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);
@@ -197,7 +197,7 @@ void leave_port(Socket &s)
     s.pending_error.store(-result, std::memory_order_relaxed);
 }
 
-void port_went_down(Socket &s, const char *)
+void port_went_down(Stream &s, const char *)
 {
     char name[kNameMax];
     const bool urgent = is_port_urgent(s);
@@ -205,8 +205,9 @@ void port_went_down(Socket &s, const char *)
         s.kernel_reason = "urgent data";
         s.pinned.store(true, std::memory_order_release);
     }
-    VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name),
-            urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
+    const char *const why = urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more";
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), why, true);
+    VMA_LOG(kDetails, "%s: back to the kernel: %s", connection_name(s, name), why);
     discard_endpoint(s);
 }
 

@@ -4,9 +4,9 @@
 
 namespace vma::sock {
 
-class Socket;
+class Stream;
 
-void leave_port(Socket &s);
-void port_went_down(Socket &s, const char *why);
+void leave_port(Stream &s);
+void port_went_down(Stream &s, const char *why);
 
 } // namespace vma::sock

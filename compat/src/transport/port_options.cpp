@@ -8,21 +8,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/transport/buffers.hpp"
 
 namespace vma::sock {
 
 namespace {
 
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-constexpr int kLockedSend = 1; // SO_BUF_LOCK
-constexpr int kLockedReceive = 2;
 constexpr int kEcnBits = 3;
 
 template <typename Value> bool get(int fd, int level, int name, Value &value)
@@ -31,30 +32,27 @@ template <typename Value> bool get(int fd, int level, int name, Value &value)
     return libc::real.getsockopt(fd, level, name, &value, &length) == 0 && length == sizeof value;
 }
 
-int get_number(int fd, int level, int name, int fallback)
-{
-    int value = 0;
-    return get(fd, level, name, value) ? value : fallback;
-}
-
 std::uint8_t get_switch(int fd, int level, int name)
 {
-    return get_number(fd, level, name, 0) != 0 ? 1 : 0;
+    return libc::read_option(fd, level, name, 0) != 0 ? 1 : 0;
 }
 
 void read_buffers(int fd, fi_vma_tcp &tcp)
 {
-    const int locked = get_number(fd, SOL_SOCKET, SO_BUF_LOCK, 0);
-    if ((locked & kLockedSend) != 0) // told doubled
-        tcp.send_buffer = static_cast<std::uint32_t>(std::max(get_number(fd, SOL_SOCKET, SO_SNDBUF, 0) / 2, 2048));
-    if ((locked & kLockedReceive) != 0)
-        tcp.receive_buffer = static_cast<std::uint32_t>(std::max(get_number(fd, SOL_SOCKET, SO_RCVBUF, 0) / 2, 2048));
+    constexpr std::uint32_t kLeast = 2048;
+    const AskedBuffers asked = asked_buffers(fd);
+    if (asked.send != 0)
+        tcp.send_buffer = std::max(asked.send, kLeast);
+    if (asked.receive != 0)
+        tcp.receive_buffer = std::max(asked.receive, kLeast);
 }
 
 void read_ip(int fd, bool v4, fi_vma_tcp &tcp)
 {
-    const int tos = v4 ? get_number(fd, IPPROTO_IP, IP_TOS, 0) : get_number(fd, IPPROTO_IPV6, IPV6_TCLASS, 0);
-    const int ttl = v4 ? get_number(fd, IPPROTO_IP, IP_TTL, 64) : get_number(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64);
+    const int tos =
+        v4 ? libc::read_option(fd, IPPROTO_IP, IP_TOS, 0) : libc::read_option(fd, IPPROTO_IPV6, IPV6_TCLASS, 0);
+    const int ttl =
+        v4 ? libc::read_option(fd, IPPROTO_IP, IP_TTL, 64) : libc::read_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64);
     tcp.traffic_class = static_cast<std::uint8_t>(tos & ~kEcnBits);
     tcp.hop_limit = static_cast<std::uint8_t>(std::clamp(ttl, 1, 255));
 }
@@ -66,10 +64,13 @@ void read_tcp(int fd, fi_vma_tcp &tcp)
     std::uint64_t rate = kUnlimited;
     tcp.nodelay = get_switch(fd, IPPROTO_TCP, TCP_NODELAY);
     tcp.cork = get_switch(fd, IPPROTO_TCP, TCP_CORK);
-    tcp.user_timeout = static_cast<std::uint32_t>(std::max(get_number(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0), 0));
-    tcp.keepalive_idle = static_cast<std::uint32_t>(std::max(get_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, 7200), 1));
-    tcp.keepalive_interval = static_cast<std::uint32_t>(std::max(get_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, 75), 1));
-    tcp.keepalive_probes = static_cast<std::uint8_t>(std::clamp(get_number(fd, IPPROTO_TCP, TCP_KEEPCNT, 9), 1, 127));
+    tcp.user_timeout = static_cast<std::uint32_t>(std::max(libc::read_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0), 0));
+    tcp.keepalive_idle =
+        static_cast<std::uint32_t>(std::max(libc::read_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 7200), 1));
+    tcp.keepalive_interval =
+        static_cast<std::uint32_t>(std::max(libc::read_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 75), 1));
+    tcp.keepalive_probes =
+        static_cast<std::uint8_t>(std::clamp(libc::read_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 9), 1, 127));
     if (libc::real.getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, &length) == 0)
         tcp.congestion = strcmp(algorithm, "reno") == 0 ? FI_VMA_NEWRENO : FI_VMA_CUBIC;
     tcp.rate = get(fd, SOL_SOCKET, SO_MAX_PACING_RATE, rate) && rate != kUnlimited ? rate : 0;
@@ -91,7 +92,7 @@ void take_variables(bool v4, fi_vma_tcp &tcp)
     tcp.quick_ack_most = p.tcp_quickack_threshold;
 }
 
-int tell(Socket &s, int fd)
+int tell(Stream &s, int fd)
 {
     fi_vma_tcp tcp = {};
     std::size_t size = sizeof tcp;
@@ -116,7 +117,7 @@ void let_kernel_keep_alive(int fd, bool on)
 
 } // namespace
 
-int begin_port_options(Socket &s, int fd)
+int begin_port_options(Stream &s, int fd)
 {
     s.keepalive = get_switch(fd, SOL_SOCKET, SO_KEEPALIVE) != 0;
     const int result = tell(s, fd);
@@ -125,7 +126,7 @@ int begin_port_options(Socket &s, int fd)
     return result;
 }
 
-void end_port_options(Socket &s, int fd)
+void end_port_options(Stream &s, int fd)
 {
     if (s.keepalive)
         let_kernel_keep_alive(fd, true);
@@ -133,7 +134,7 @@ void end_port_options(Socket &s, int fd)
 
 namespace {
 
-void settle_port(Socket &s, int fd)
+void settle_port(Stream &s, int fd)
 {
     const LockGuard guard(s.tx_lock);
     if (is_on_port(s))
@@ -141,7 +142,7 @@ void settle_port(Socket &s, int fd)
 }
 
 // SO_KEEPALIVE, which the kernel must not do meanwhile.
-int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
+int set_keepalive(Stream &s, int fd, const void *value, socklen_t len)
 {
     int on = 0;
     {
@@ -155,7 +156,7 @@ int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
     return libc::real.setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, value, len);
 }
 
-void note_quickack(Socket &s, const void *value) // an int: the kernel has taken it
+void note_quickack(Stream &s, const void *value) // an int: the kernel has taken it
 {
     int on = 0;
     memcpy(&on, value, sizeof on);
@@ -164,7 +165,7 @@ void note_quickack(Socket &s, const void *value) // an int: the kernel has taken
 
 } // namespace
 
-bool set_port_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len, int &result)
+bool set_port_option(Stream &s, int fd, int level, int name, const void *value, socklen_t len, int &result)
 {
     if (level != SOL_SOCKET || name != SO_KEEPALIVE)
         return false;
@@ -172,7 +173,7 @@ bool set_port_option(Socket &s, int fd, int level, int name, const void *value, 
     return true;
 }
 
-void port_option_was_set(Socket &s, int fd, int level, int name, const void *value)
+void port_option_was_set(Stream &s, int fd, int level, int name, const void *value)
 {
     if (level == IPPROTO_TCP && name == TCP_QUICKACK)
         note_quickack(s, value);
@@ -181,7 +182,7 @@ void port_option_was_set(Socket &s, int fd, int level, int name, const void *val
 
 namespace {
 
-bool read_port_state(Socket &s, fi_vma_tcp_state &state) // false: it isn't on a port any more
+bool read_port_state(Stream &s, fi_vma_tcp_state &state) // false: it isn't on a port any more
 {
     std::size_t size = sizeof state;
     const LockGuard guard(s.tx_lock);
@@ -191,13 +192,13 @@ bool read_port_state(Socket &s, fi_vma_tcp_state &state) // false: it isn't on a
 
 } // namespace
 
-bool is_port_urgent(Socket &s)
+bool is_port_urgent(Stream &s)
 {
     fi_vma_tcp_state state = {};
     return read_port_state(s, state) && state.urgent != 0;
 }
 
-bool count_port(Socket &s, QueuedBytes &bytes)
+bool count_port(Stream &s, QueuedBytes &bytes)
 {
     fi_vma_tcp_state state = {};
     if (!read_port_state(s, state))
@@ -206,13 +207,13 @@ bool count_port(Socket &s, QueuedBytes &bytes)
     return true;
 }
 
-void publish_port(Socket &s)
+void publish_port(Stream &s)
 {
     fi_vma_tcp_state state = {};
     if (!read_port_state(s, state))
         return;
     stats::Counters &c = record_of(s).now;
-    stats::set(c.tx.retransmits, std::uint64_t{state.retransmissions});
+    stats::add(c.tx.retransmits, state.retransmissions - std::exchange(s.told_retransmissions, state.retransmissions));
     stats::set(c.tx.waiting, std::uint64_t{state.unacknowledged});
     stats::set(c.in.bytes, stats::get(c.rx.bytes) + state.readable);
 }
@@ -220,7 +221,7 @@ void publish_port(Socket &s)
 namespace {
 
 // The program may have asked for the first fields only.
-void overlay_tcp_info(Socket &s, void *value, socklen_t len)
+void overlay_tcp_info(Stream &s, void *value, socklen_t len)
 {
     fi_vma_tcp_state state = {};
     tcp_info info = {};
@@ -250,7 +251,7 @@ void overlay_tcp_info(Socket &s, void *value, socklen_t len)
 
 } // namespace
 
-void correct_port_option(Socket &s, int level, int name, void *value, socklen_t len)
+void correct_port_option(Stream &s, int level, int name, void *value, socklen_t len)
 {
     const int keepalive = s.keepalive ? 1 : 0;
     if (level == IPPROTO_TCP && name == TCP_INFO)

@@ -28,9 +28,15 @@ namespace {
 
 constexpr std::uint32_t kTicksPerLook = 10;
 constexpr std::int64_t kFinalWithinNs = 500'000'000; // after the kernel's FIN
-constexpr std::int64_t kLingerNs = 5'000'000'000;    // a close that the peer does not answer is a reset
+constexpr std::int64_t kLingerNs = 60'000'000'000;   // a close that the peer does not answer is a reset
 
-void send_due(Socket &s)
+void send_if(std::atomic<bool> &due, Stream &s, Tag type)
+{
+    if (due.exchange(false, std::memory_order_acq_rel) && !send_tag(s, type, 0))
+        due.store(true, std::memory_order_release);
+}
+
+void send_due(Stream &s)
 {
     Receiver &rx = s.rx;
     for (std::uint32_t due = rx.seen_due.load(std::memory_order_acquire); due != 0;) {
@@ -42,14 +48,14 @@ void send_due(Socket &s)
         }
         due = rx.seen_due.load(std::memory_order_acquire);
     }
-    if (rx.leave_due.exchange(false, std::memory_order_acq_rel) && !send_tag(s, Tag::kLeave, 0))
-        rx.leave_due.store(true, std::memory_order_release);
+    send_if(rx.here_due, s, Tag::kHere);
+    send_if(rx.leave_due, s, Tag::kLeave);
 }
 
 } // namespace
 
 // connect(AF_UNSPEC) sends RST, and leaves ECONNRESET for the program's next call.
-void abort_stream(Socket &s, const char *why)
+void abort_stream(Stream &s, const char *why)
 {
     if (s.aborted.exchange(true, std::memory_order_acq_rel))
         return;
@@ -70,7 +76,7 @@ void abort_stream(Socket &s, const char *why)
 namespace {
 
 // Nothing is lost if the endpoint ends now.
-bool is_settled(const Socket &s)
+bool is_settled(const Stream &s)
 {
     const bool received =
         !s.rx.ready_sent.load(std::memory_order_acquire) || s.rx.final_seen.load(std::memory_order_acquire);
@@ -78,7 +84,7 @@ bool is_settled(const Socket &s)
     return received && sent;
 }
 
-bool remote_may_close(const Socket &s)
+bool remote_may_close(const Stream &s)
 {
     if (s.aborted.load(std::memory_order_acquire) || !has_endpoint(s))
         return true;
@@ -89,20 +95,20 @@ bool remote_may_close(const Socket &s)
     return s.rx.final_seen.load(std::memory_order_acquire) && s.tx.final_sent.load(std::memory_order_acquire);
 }
 
-void answer_seen(Socket &s)
+void answer_seen(Stream &s)
 {
     s.rx.seen_due.fetch_add(1, std::memory_order_acq_rel);
     send_due(s);
 }
 
-void say_leave(Socket &s)
+void say_leave(Stream &s)
 {
     s.rx.leave_due.store(!s.rx.final_seen.load(std::memory_order_acquire), std::memory_order_release);
     send_due(s);
 }
 
 // The kernel is at its end: FINAL is not here, but may come.
-bool waits_for_final(Socket &s)
+bool waits_for_final(Stream &s)
 {
     if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire) ||
         s.rx.final_seen.load(std::memory_order_acquire) || !s.rx.ready_sent.load(std::memory_order_acquire))
@@ -113,7 +119,7 @@ bool waits_for_final(Socket &s)
 }
 
 // A program that spins on the endpoint doesn't look at the kernel, and the device's own news of a death may be lost.
-void look_for_end(Socket &s)
+void look_for_end(Stream &s)
 {
     if (s.rx.final_seen.load(std::memory_order_acquire) || s.rx.ended_at_ns.load(std::memory_order_relaxed) != 0 ||
         ++s.rx.ticks % kTicksPerLook != 0)
@@ -125,7 +131,7 @@ void look_for_end(Socket &s)
     notify(s, POLLIN | POLLRDHUP);
 }
 
-void tick_remote(Socket &s)
+void tick_remote(Stream &s)
 {
     send_due(s);
     look_for_end(s);
@@ -136,8 +142,19 @@ void tick_remote(Socket &s)
 
 // ---- our turns
 
+void say_here(Stream &s)
+{
+    s.rx.here_due.store(true, std::memory_order_release);
+    send_due(s);
+}
+
+bool is_peer_here(const Stream &s)
+{
+    return s.rx.peer_here.load(std::memory_order_seq_cst);
+}
+
 // A tag that the peer answers with SEEN, which may be here before we are back.
-ssize_t post_to_be_seen(Socket &s, Tag type, std::uint64_t value)
+ssize_t post_to_be_seen(Stream &s, Tag type, std::uint64_t value)
 {
     s.tx.unseen.fetch_add(1, std::memory_order_relaxed);
     const ssize_t result = post_tag(s, type, value);
@@ -146,7 +163,7 @@ ssize_t post_to_be_seen(Socket &s, Tag type, std::uint64_t value)
     return result;
 }
 
-void say_final(Socket &s)
+void say_final(Stream &s)
 {
     Sender &tx = s.tx;
     if (tx.final_sent.load(std::memory_order_relaxed) || tx.path != Path::kKernel || tx.resend_from != kNone ||
@@ -159,34 +176,41 @@ void say_final(Socket &s)
         s.tx_work.store(true, std::memory_order_release);
 }
 
-void end_not_told(Socket &s)
+void end_not_told(Stream &s)
 {
     abort_stream(s, "the end of a span can't be told");
 }
 
-void endpoint_failed(Socket &s)
+void endpoint_failed(Stream &s)
 {
     abort_stream(s, "the endpoint failed");
 }
 
-void start_leaving_remote(Socket &s, Heir)
+// Who knows the library's bytes keeps what is unread in the ring: LEAVE alone ends the span. The kernel may have no
+// room for it before the program reads, which it doesn't while it waits here.
+void start_leaving_remote(Stream &s, Heir heir)
 {
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
-    if (offloaded(s))
+    if (offloaded(s)) {
         end_transmit(s, true);
+        finish_resend(s);
+    }
     unlock_tx(s);
     const LockGuard guard(s.rx_lock);
     if (!offloaded(s)) // it has ended meanwhile: nothing of this is for the next one
         return;
-    return_receiver(s);
+    if (heir == Heir::kAnybody)
+        return_receiver(s);
+    else
+        s.rx.leaving = true;
     say_leave(s);
 }
 
 // ---- the peer's
 
 // The kernel may carry bytes again.
-void on_seen(Socket &s)
+void on_seen(Stream &s)
 {
     std::uint32_t unseen = s.tx.unseen.load(std::memory_order_relaxed);
     while (unseen != 0 && !s.tx.unseen.compare_exchange_weak(unseen, unseen - 1, std::memory_order_acq_rel)) {
@@ -197,16 +221,20 @@ void on_seen(Socket &s)
     notify(s, POLLOUT);
 }
 
-bool handle_remote_tag(Socket &s, Tag tag)
+bool handle_remote_tag(Stream &s, Tag tag)
 {
     switch (tag) {
     case Tag::kFinal:
         s.rx.final_seen.store(true, std::memory_order_release);
         answer_seen(s);
-        notify(s, POLLIN);
+        notify(s, POLLIN | POLLRDHUP | POLLHUP); // see with_all_before_end()
         return true;
     case Tag::kSeen:
         on_seen(s);
+        return true;
+    case Tag::kHere:
+        s.rx.peer_here.store(true, std::memory_order_seq_cst);
+        try_ready(s);
         return true;
     case Tag::kLeave:
         s.tx.leave.store(true, std::memory_order_release);
@@ -218,7 +246,7 @@ bool handle_remote_tag(Socket &s, Tag tag)
     }
 }
 
-bool remote_peer_is_gone(Socket &s, int fd)
+bool remote_peer_is_gone(Stream &s, int fd)
 {
     if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
         return shared_ring_peer_is_gone(s, fd);
@@ -227,7 +255,7 @@ bool remote_peer_is_gone(Socket &s, int fd)
     return false;
 }
 
-void remote_went_down(Socket &s, const char *why)
+void remote_went_down(Stream &s, const char *why)
 {
     if (offloaded(s)) {
         engine_drain(ring_of(s));
@@ -239,17 +267,17 @@ void remote_went_down(Socket &s, const char *why)
 
 } // namespace
 
-bool may_close(const Socket &s)
+bool may_close(const Stream &s)
 {
     return transport(s).may_close(s);
 }
 
 // close() does not wait: the kernel's connection and the endpoint stay until the peer has all and says so.
-bool begin_linger(Socket &s, int fd)
+bool begin_linger(Stream &s, int fd)
 {
     if (!transport(s).lingers || !offloaded(s) || has_input(s)) // what is not read is answered with a reset
         return false;
-    start_leaving(s, Heir::kLibrary);
+    start_leaving(s, Heir::kAnybody); // the kernel's, which answers what is not read
     engine_poll(ring_of(s));
     if (may_close(s) || s.endpoint_down.load(std::memory_order_acquire))
         return false;
@@ -262,14 +290,14 @@ bool begin_linger(Socket &s, int fd)
     return false;
 }
 
-bool linger_is_over(const Socket &s)
+bool linger_is_over(const Stream &s)
 {
     const std::int64_t until = s.lingers_until_ns.load(std::memory_order_acquire);
     return until != 0 && s.kept_fd.load(std::memory_order_acquire) >= 0 &&
            (may_close(s) || s.endpoint_down.load(std::memory_order_acquire) || now_ns() > until);
 }
 
-void end_linger(Socket &s)
+void end_linger(Stream &s)
 {
     constexpr std::int64_t kOver = 1; // what it is until the socket is used again
     std::int64_t until = s.lingers_until_ns.load(std::memory_order_acquire);
@@ -287,7 +315,7 @@ constexpr std::uint32_t kDefaultReceives = 16000;
 constexpr std::uint32_t kDefaultInline = 204;
 
 // VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has.
-void ask_queues(Socket &, fi_info &info)
+void ask_queues(Stream &, fi_info &info)
 {
     const config::Params &p = config::params();
     if (p.tx_wre != kDefaultSends)
@@ -299,7 +327,7 @@ void ask_queues(Socket &, fi_info &info)
 }
 
 // VMA_RING_DEV_MEM_TX.
-int ask_device_memory(Socket &, fid_ep &endpoint)
+int ask_device_memory(Stream &, fid_ep &endpoint)
 {
     const std::size_t bytes = config::params().ring_dev_mem_tx;
     if (bytes == 0)
@@ -316,7 +344,7 @@ bool read_device_memory(fid_ep &endpoint, fi_vma_device_memory &memory)
            fi_getopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &memory, &size) == 0;
 }
 
-void tell(Socket &s, const fi_vma_device_memory &memory)
+void tell(Stream &s, const fi_vma_device_memory &memory)
 {
     ToldMemory &told = s.told_memory;
     stats::add_device_memory(record_of(s), memory.allocated, memory.packets - told.packets, memory.bytes - told.bytes,
@@ -324,14 +352,14 @@ void tell(Socket &s, const fi_vma_device_memory &memory)
     told = {memory.packets, memory.bytes, memory.out_of_buffer};
 }
 
-void tell_device_memory(Socket &s)
+void tell_device_memory(Stream &s)
 {
     if (fi_vma_device_memory memory = {}; s.endpoint != nullptr && read_device_memory(*s.endpoint, memory))
         tell(s, memory);
 }
 
 // Its endpoint is about to end.
-void log_device_memory(Socket &s)
+void log_device_memory(Stream &s)
 {
     fi_vma_device_memory memory = {};
     if (!read_device_memory(*s.endpoint, memory))
@@ -359,10 +387,11 @@ void log_device_memory(Socket &s)
     t.wakes_sleepers = false;
     t.shrinks = false;
     t.needs_ticks = true;
-    t.warm = [](Socket &, std::size_t) {};
+    t.warm = [](Stream &, std::size_t) {};
     t.publish = tell_device_memory;
     t.prepare = ask_queues;
     t.prepared = ask_device_memory;
+    t.offloaded = say_here;
     t.went_down = remote_went_down;
     t.may_close = remote_may_close;
     t.leave = log_device_memory;
@@ -372,10 +401,11 @@ void log_device_memory(Socket &s)
     t.endpoint_failed = endpoint_failed;
     t.handle_tag = handle_remote_tag;
     t.start_came = answer_seen;
+    t.may_be_ready = is_peer_here;
     t.peer_is_gone = remote_peer_is_gone;
     t.may_bring_more = waits_for_final;
     t.start_leaving = start_leaving_remote;
-    t.give_up_waiting = [](Socket &) {};
+    t.give_up_waiting = [](Stream &) {};
     t.tick = tick_remote;
     return t;
 }();

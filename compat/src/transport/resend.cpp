@@ -13,7 +13,9 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 
 namespace vma::sock {
@@ -29,7 +31,7 @@ bool is_reset(int fd)
 
 // From here on the peer's ring can be read back as we left it. 0, or -FI_ESHUTDOWN: the peer has cut, and keeps what is
 // in it.
-int claim_back(Socket &s, const void *&view)
+int claim_back(Stream &s, const void *&view)
 {
     std::size_t size = sizeof view;
     return s.endpoint == nullptr
@@ -38,7 +40,7 @@ int claim_back(Socket &s, const void *&view)
 }
 
 // Who is killed now would leave a clean end behind some of the bytes: the kernel is told to reset the connection then.
-void guard_resend(Socket &s, int fd)
+void guard_resend(Stream &s, int fd)
 {
     const linger reset = {1, 0};
     socklen_t size = sizeof s.tx.unguarded;
@@ -46,7 +48,7 @@ void guard_resend(Socket &s, int fd)
         s.tx.guarded = libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0;
 }
 
-void unguard_resend(Socket &s, int fd)
+void unguard_resend(Stream &s, int fd)
 {
     if (s.tx.guarded)
         libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &s.tx.unguarded, sizeof s.tx.unguarded);
@@ -69,14 +71,6 @@ void set_send_buffer(int fd, std::uint64_t bytes)
         libc::real.setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
 }
 
-std::uint64_t send_buffer(int fd)
-{
-    int bytes = 0;
-    socklen_t size = sizeof bytes;
-    libc::real.getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
-    return static_cast<std::uint64_t>(std::max(bytes, 0));
-}
-
 // What lies in the kernel's queue, in its count: more than SO_SNDBUF where the program has lowered that.
 std::uint64_t queued_in_kernel(int fd)
 {
@@ -89,7 +83,7 @@ std::uint64_t queued_in_kernel(int fd)
 } // namespace
 
 // The bytes the peer gave back: out of its ring by the kernel, as many as the kernel takes now.
-void resend(Socket &s)
+void resend(Stream &s)
 {
     Sender &tx = s.tx;
     if (is_unseen(s)) {
@@ -131,15 +125,32 @@ void resend(Socket &s)
     }
 }
 
-void finish_resend(Socket &s)
+namespace {
+
+// Between hosts nothing goes by the kernel until the peer's engine has answered our START: a round trip, in which who
+// shuts down, or leaves, has to wait.
+void await_seen(const Stream &s)
+{
+    constexpr std::int64_t kPatienceNs = 1'000'000'000;
+    const std::int64_t until = now_ns() + kPatienceNs;
+    while (is_unseen(s) && now_ns() < until) {
+        libc::uncancelled::poll(nullptr, 0, 1);
+        engine_drain(ring_of(s));
+    }
+}
+
+} // namespace
+
+void finish_resend(Stream &s)
 {
     constexpr std::uint64_t kCostsPerByte = 4; // at most, of small pieces, by far
     do_tx_work(s);
     if (s.tx.resend_from == kNone)
         return;
+    await_seen(s);
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     const std::uint64_t left = s.tx.position - s.tx.resend_from;
-    const std::uint64_t room = send_buffer(fd);
+    const auto room = static_cast<std::uint64_t>(libc::read_option(fd, SOL_SOCKET, SO_SNDBUF, 0));
     set_send_buffer(fd, std::max(room, queued_in_kernel(fd)) + left * kCostsPerByte);
     do_tx_work(s);
     set_send_buffer(fd, room);

@@ -7,11 +7,12 @@
 
 namespace vma::sock {
 
-inline bool is_unseen(const Socket &s)
+// A peer on another host may get what the kernel carries before it hears of a START that we sent before it.
+inline bool is_unseen(const Stream &s)
 {
     return s.tx.unseen.load(std::memory_order_acquire) != 0 && !s.endpoint_down.load(std::memory_order_acquire);
 }
 
-void resend(Socket &s); // as much as the kernel takes now
+void resend(Stream &s); // as much as the kernel takes now
 
 } // namespace vma::sock

@@ -12,7 +12,7 @@ namespace vma::sock {
 namespace {
 
 // Where the next bytes would go.
-void warm(Socket &s, std::size_t len)
+void warm(Stream &s, std::size_t len)
 {
     const fi_vma_warm wanted = {FI_ADDR_UNSPEC, s.tx.position & (s.tx.ring - 1), len};
     fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &wanted, sizeof wanted);
@@ -31,23 +31,25 @@ void warm(Socket &s, std::size_t len)
     t.shrinks = true;
     t.needs_ticks = false;
     t.warm = warm;
-    t.publish = [](Socket &) {};
-    t.prepare = [](Socket &, fi_info &) {};
-    t.prepared = [](Socket &, fid_ep &) { return 0; };
+    t.publish = [](Stream &) {};
+    t.prepare = [](Stream &, fi_info &) {};
+    t.prepared = [](Stream &, fid_ep &) { return 0; };
+    t.offloaded = [](Stream &) {};
     t.went_down = ring_went_down;
-    t.may_close = [](const Socket &) { return true; };
-    t.leave = [](Socket &) {};
+    t.may_close = [](const Stream &) { return true; };
+    t.leave = [](Stream &) {};
     t.post_tag = post_tag;
-    t.end_not_told = [](Socket &) {}; // nobody is left to hear it
-    t.ended_for_good = [](Socket &) {};
+    t.end_not_told = [](Stream &) {}; // nobody is left to hear it
+    t.ended_for_good = [](Stream &) {};
     t.endpoint_failed = heed_last_return;
-    t.handle_tag = [](Socket &, Tag) { return false; };
-    t.start_came = [](Socket &) {};
+    t.handle_tag = [](Stream &, Tag) { return false; };
+    t.start_came = [](Stream &) {};
+    t.may_be_ready = [](const Stream &) { return true; };
     t.peer_is_gone = shared_ring_peer_is_gone;
-    t.may_bring_more = [](Socket &) { return false; };
+    t.may_bring_more = [](Stream &) { return false; };
     t.start_leaving = shared_ring_start_leaving;
     t.give_up_waiting = shared_ring_give_up_waiting;
-    t.tick = [](Socket &) {};
+    t.tick = [](Stream &) {};
     return t;
 }();
 

@@ -10,30 +10,30 @@
 namespace vma::sock {
 
 // transmit.cpp
-std::size_t ring_send_small(Socket &s, const void *bytes, std::size_t len);
-ssize_t ring_send(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags);
-bool ring_has_room(const Socket &s);
-ssize_t post_tag(Socket &s, Tag type, std::uint64_t value); // 0, -FI_EAGAIN: no slot, or -FI_ENOTCONN
-void heed_last_return(Socket &s);
+std::size_t ring_send_small(Stream &s, const void *bytes, std::size_t len);
+ssize_t ring_send(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags);
+bool ring_has_room(const Stream &s);
+ssize_t post_tag(Stream &s, Tag type, std::uint64_t value); // 0, -FI_EAGAIN: no slot, or -FI_ENOTCONN
+void heed_last_return(Stream &s);
 
-inline std::uint64_t ring_room_mark(const Socket &s)
+inline std::uint64_t ring_room_mark(const Stream &s)
 {
     return s.tx.credit.load(std::memory_order_acquire);
 }
 
 // consume.cpp
-ssize_t ring_receive_small(Socket &s, void *out, std::size_t len);
-ssize_t ring_receive(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags);
-bool kernel_ended(const Socket &s, int fd); // its bytes are read, and no more will come
-bool shared_ring_peer_is_gone(Socket &s, int fd);
+ssize_t ring_receive_small(Stream &s, void *out, std::size_t len);
+ssize_t ring_receive(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags);
+bool kernel_ended(const Stream &s, int fd); // its bytes are read, and no more will come
+bool shared_ring_peer_is_gone(Stream &s, int fd);
 
 // events.cpp
-void return_receiver(Socket &s); // asks the peer for what it has written and the program has not read. rx_lock held
-void shared_ring_start_leaving(Socket &s, Heir heir);
-void shared_ring_give_up_waiting(Socket &s);
+void return_receiver(Stream &s); // asks the peer for what it has written and the program has not read. rx_lock held
+void shared_ring_start_leaving(Stream &s, Heir heir);
+void shared_ring_give_up_waiting(Stream &s);
 
 // endpoint_news.cpp
-void ring_went_down(Socket &s, const char *why);
+void ring_went_down(Stream &s, const char *why);
 
 // The entries of both tables that are the same: the bytes, and the kernel's socket has the options.
 consteval Transport ring_entries()
@@ -42,18 +42,18 @@ consteval Transport ring_entries()
     t.spans = true;
     t.send_small = ring_send_small;
     t.send = ring_send;
-    t.send_nothing = [](Socket &) { return false; };
+    t.send_nothing = [](Stream &) { return false; };
     t.receive_small = ring_receive_small;
     t.receive = ring_receive;
     t.lend = ring_lend;
     t.has_input = ring_has_input;
     t.has_room = ring_has_room;
-    t.confirm_input = [](Socket &) { return true; };
+    t.confirm_input = [](Stream &) { return true; };
     t.room_mark = ring_room_mark;
-    t.count = [](Socket &, QueuedBytes &) { return false; };
-    t.set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; };
-    t.option_was_set = [](Socket &, int, int, int, const void *) {};
-    t.correct_option = [](Socket &, int, int, void *, socklen_t) {};
+    t.count = [](Stream &, QueuedBytes &) { return false; };
+    t.set_option = [](Stream &, int, int, int, const void *, socklen_t, int &) { return false; };
+    t.option_was_set = [](Stream &, int, int, int, const void *) {};
+    t.correct_option = [](Stream &, int, int, void *, socklen_t) {};
     return t;
 }
 

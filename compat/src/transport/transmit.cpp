@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_ext_vma.h>
 #include <rdma/fi_rma.h>
 
+#include "compat/src/base/fence.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fault.hpp"
@@ -34,7 +36,7 @@ constexpr std::uint32_t kSlotsForTurns = 3;
 constexpr std::uint32_t kReservedSlots = kSlotsForTurns + 3; // the other tags', which can be sent later
 
 // Of an endpoint that takes nothing any more: as many as are needed, so that the write says so.
-std::uint32_t count_slots(const Socket &s)
+std::uint32_t count_slots(const Stream &s)
 {
     const ssize_t left = s.endpoint->ops->tx_size_left(s.endpoint);
     if (left == -FI_ENOTCONN) [[unlikely]]
@@ -42,7 +44,7 @@ std::uint32_t count_slots(const Socket &s)
     return left > 0 ? static_cast<std::uint32_t>(left) : 0;
 }
 
-bool refresh_slots(Socket &s)
+bool refresh_slots(Stream &s)
 {
     s.tx.slots_left = count_slots(s);
     return s.tx.slots_left > kReservedSlots;
@@ -50,7 +52,7 @@ bool refresh_slots(Socket &s)
 
 // The peer sends a CREDIT for every kWritesPerCredit writes it takes, fewer than there are slots: a blocked sender
 // hears of it.
-bool has_slot(Socket &s)
+bool has_slot(Stream &s)
 {
     if (s.tx.slots_left > kReservedSlots || refresh_slots(s)) [[likely]]
         return true;
@@ -63,7 +65,7 @@ bool has_slot(Socket &s)
 
 // One write of contiguous bytes, no more than a piece: long enough to copy well, short enough to overlap with the
 // reader, and half a burst of a socket with a rate limit. 0, or the provider's negative error.
-int write_piece(Socket &s, const void *bytes, std::size_t len)
+int write_piece(Stream &s, const void *bytes, std::size_t len)
 {
     const std::uint64_t offset = s.tx.position & (s.tx.ring - 1);
     const std::uint32_t acts = libc::number_of_kernel_acts();
@@ -78,7 +80,7 @@ int write_piece(Socket &s, const void *bytes, std::size_t len)
     s.tx.position += len;
     s.tx.kernel_acts = acts;
     --s.tx.slots_left;
-    stats::sent(record_of(s), len);
+    stats::sent(record_of(s), len, [=](const stats::Slot &record) { stats::capture_sent(record, bytes, len); });
     return 0;
 }
 
@@ -89,7 +91,7 @@ struct Failure {
 };
 
 // Copies as much of `bytes` as there is room for. Bytes taken.
-std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, Failure &failure)
+std::size_t write_ring(Stream &s, const std::uint8_t *bytes, std::size_t len, Failure &failure)
 {
     std::size_t done = 0;
     while (done < len) {
@@ -133,7 +135,7 @@ ssize_t gather(const msghdr *msg, std::size_t skip, std::uint8_t *out, std::size
     return static_cast<ssize_t>(filled);
 }
 
-ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, Failure &failure)
+ssize_t transmit_endpoint(Stream &s, const msghdr *msg, std::size_t skip, Failure &failure)
 {
     constexpr std::size_t kGather = 2048;
     std::size_t total = 0;
@@ -169,7 +171,7 @@ ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, Failur
     return total != 0 ? static_cast<ssize_t>(total) : failure.of_memory ? -EFAULT : -EAGAIN;
 }
 
-ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
+ssize_t transmit_kernel(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags)
 {
     if (const int error = take_error(s))
         return -error;
@@ -197,10 +199,9 @@ ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, 
     return n;
 }
 
-// A peer on another host may get what the kernel carries before it hears of a START that we sent before it.
 } // namespace
 
-ssize_t post_tag(Socket &s, Tag type, std::uint64_t value)
+ssize_t post_tag(Stream &s, Tag type, std::uint64_t value)
 {
     if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
         return -FI_ENOTCONN;
@@ -211,7 +212,7 @@ ssize_t post_tag(Socket &s, Tag type, std::uint64_t value)
 
 namespace {
 
-void maybe_start(Socket &s)
+void maybe_start(Stream &s)
 {
     Sender &tx = s.tx;
     if (tx.path != Path::kKernel || tx.final || tx.end_pending != kNone || is_unseen(s) ||
@@ -238,7 +239,7 @@ void maybe_start(Socket &s)
 
 // The peer takes no more than `consumed` endpoint bytes. Every RETURN is answered by an END; when one of ours crossed
 // it, the second says the same and changes nothing.
-void answer_return(Socket &s, std::uint64_t consumed)
+void answer_return(Stream &s, std::uint64_t consumed)
 {
     Sender &tx = s.tx;
     tx.final = true;
@@ -254,18 +255,18 @@ void answer_return(Socket &s, std::uint64_t consumed)
 } // namespace
 
 // Less than an eighth of it free is no room: who wants to send waits for more.
-bool ring_has_room(const Socket &s)
+bool ring_has_room(const Stream &s)
 {
     return !s.tx.slots_blocked.load(std::memory_order_acquire) &&
            s.tx.position - s.tx.credit.load(std::memory_order_acquire) <= s.tx.ring - s.tx.ring / 8;
 }
 
-bool can_transmit(const Socket &s)
+bool can_transmit(const Stream &s)
 {
     return (by_shared_ring(s) ? ring_has_room(s) : transport(s).has_room(s)) && !is_held(s);
 }
 
-std::size_t ring_send_small(Socket &s, const void *bytes, std::size_t len)
+std::size_t ring_send_small(Stream &s, const void *bytes, std::size_t len)
 {
     const Sender &tx = s.tx;
     if (tx.path.load(std::memory_order_relaxed) != Path::kEndpoint || s.tx_work.load(std::memory_order_acquire) ||
@@ -280,7 +281,7 @@ std::size_t ring_send_small(Socket &s, const void *bytes, std::size_t len)
 
 namespace {
 
-void answer_leave(Socket &s)
+void answer_leave(Stream &s)
 {
     Sender &tx = s.tx;
     tx.final = true;
@@ -292,21 +293,21 @@ void answer_leave(Socket &s)
 
 } // namespace
 
-bool send_tag(Socket &s, Tag type, std::uint64_t value)
+bool send_tag(Stream &s, Tag type, std::uint64_t value)
 {
     return post_tag(s, type, value) == 0;
 }
 
 // The endpoint has ended while it carried our bytes. Who closed it has said by RETURN, which may still be in the queue,
 // how many it has taken: the rest goes by the kernel first.
-void heed_last_return(Socket &s)
+void heed_last_return(Stream &s)
 {
     engine_drain(ring_of(s));
     if (s.tx.return_at.load(std::memory_order_acquire) != kNone)
         do_tx_work(s);
 }
 
-void end_transmit(Socket &s, bool final)
+void end_transmit(Stream &s, bool final)
 {
     Sender &tx = s.tx;
     if (tx.path == Path::kEndpoint && s.endpoint_down.load(std::memory_order_acquire)) [[unlikely]]
@@ -323,7 +324,7 @@ void end_transmit(Socket &s, bool final)
 
 // RETURN is kept in the receiver's words by the engine (returned_at); here it is answered, and what found no slot goes
 // out.
-void do_tx_work(Socket &s)
+void do_tx_work(Stream &s)
 {
     Sender &tx = s.tx;
     s.tx_work.store(false, std::memory_order_relaxed);
@@ -353,14 +354,14 @@ void do_tx_work(Socket &s)
 
 namespace {
 
-bool is_blocked(const Socket &s)
+bool is_blocked(const Stream &s)
 {
     return s.tx.resend_from != kNone || s.tx.end_pending != kNone;
 }
 
 // Whoever was told "not yet" while earlier bytes or an END were on their way hears of it: the kernel may have no news
 // then.
-void do_late_tx_work(Socket &s)
+void do_late_tx_work(Stream &s)
 {
     const bool was_blocked = is_blocked(s);
     do_tx_work(s);
@@ -370,14 +371,15 @@ void do_late_tx_work(Socket &s)
 
 } // namespace
 
-void unlock_tx(Socket &s)
+void unlock_tx(Stream &s)
 {
     s.tx_lock.unlock();
+    fence_after_exchange(); // who has found it locked left us his work before
     if (s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
         try_tx_work(s);
 }
 
-void try_tx_work(Socket &s)
+void try_tx_work(Stream &s)
 {
     if (!s.tx_lock.try_lock())
         return;
@@ -385,7 +387,19 @@ void try_tx_work(Socket &s)
     s.tx_lock.unlock();
 }
 
-ssize_t ring_send(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
+// Who waits for room is told of it only if there is some: a peer that is stopped would have him awake at each tick.
+void look_for_slots(Stream &s)
+{
+    if (!s.tx_lock.try_lock())
+        return;
+    const bool any = s.endpoint == nullptr || refresh_slots(s); // without one it is the kernel's room that counts
+    const bool found = any && s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel);
+    unlock_tx(s);
+    if (found)
+        notify(s, POLLOUT);
+}
+
+ssize_t ring_send(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags)
 {
     Sender &tx = s.tx;
     if (tx.path == Path::kKernel || s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
@@ -394,9 +408,12 @@ ssize_t ring_send(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fl
         return -EAGAIN; // earlier bytes are still on their way
     if (tx.path == Path::kEndpoint) {
         Failure failure = {.of_endpoint = s.endpoint_down.load(std::memory_order_acquire)};
+        if (tx.piece == 0 && !failure.of_endpoint && !paced_span_has_begun(s)) [[unlikely]]
+            return -EAGAIN;
         ssize_t n = failure.of_endpoint ? -EAGAIN : transmit_endpoint(s, msg, skip, failure);
         if (n == -EAGAIN && !failure.of_endpoint) {
             tx.found_full.store(true, std::memory_order_seq_cst);
+            fence_after_exchange();
             if (can_transmit(s)) // a CREDIT came before it could see that
                 n = transmit_endpoint(s, msg, skip, failure);
         }

@@ -136,16 +136,6 @@ void put_name(const State &u, const About &about, msghdr *msg)
 
 } // namespace
 
-namespace {
-
-// By both ways, as SO_RXQ_OVFL tells.
-std::uint32_t all_dropped(const State &u)
-{
-    return u.dropped.load(std::memory_order_relaxed) + u.kernel_dropped.load(std::memory_order_relaxed);
-}
-
-} // namespace
-
 void describe(const Socket &s, const About &about, msghdr *msg)
 {
     const State &u = state_of(s);
@@ -158,7 +148,7 @@ void describe(const Socket &s, const About &about, msghdr *msg)
     Writer out(msg);
     if (about.arrived_ns != 0 || about.hardware_ns != 0)
         put_time(out, u.wanted, about);
-    if (const std::uint32_t dropped = all_dropped(u); u.wanted.overflows && dropped != 0)
+    if (const std::uint32_t dropped = u.losses.all(); u.wanted.overflows && dropped != 0)
         out.put(SOL_SOCKET, SO_RXQ_OVFL, dropped);
     if (u.family == AF_INET6 && u.wanted.packet_info6)
         put_packet_info6(out, about);
@@ -168,30 +158,52 @@ void describe(const Socket &s, const About &about, msghdr *msg)
         put_ipv6(out, u.wanted, about);
 }
 
-void add_overflows(const Socket &s, msghdr *msg, std::size_t capacity)
+namespace {
+
+// The kernel's control message of its losses; nullptr: it has put none, as long as there is none, or found no room.
+std::uint8_t *find_overflows(msghdr *msg, std::uint32_t &count)
 {
-    State &u = state_of(s);
-    std::uint32_t count = 0;
     for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_RXQ_OVFL || c->cmsg_len < CMSG_LEN(sizeof count))
             continue;
         std::memcpy(&count, CMSG_DATA(c), sizeof count);
-        u.kernel_dropped.store(count, std::memory_order_relaxed);
-        count = all_dropped(u);
-        std::memcpy(CMSG_DATA(c), &count, sizeof count);
-        return;
+        return CMSG_DATA(c);
     }
-    if (u.dropped.load(std::memory_order_relaxed) == 0 || msg->msg_control == nullptr)
-        return; // the kernel, too, is silent as long as nothing is lost
+    return nullptr;
+}
+
+void put_behind(msghdr *msg, std::size_t capacity, std::uint32_t count)
+{
+    if (count == 0 || msg->msg_control == nullptr) // the kernel, too, is silent as long as nothing is lost
+        return;
     msghdr rest = *msg;
     rest.msg_control = static_cast<std::uint8_t *>(msg->msg_control) + msg->msg_controllen;
     rest.msg_controllen = capacity - msg->msg_controllen;
     {
         Writer out(&rest);
-        out.put(SOL_SOCKET, SO_RXQ_OVFL, all_dropped(u));
+        out.put(SOL_SOCKET, SO_RXQ_OVFL, count);
     }
     msg->msg_controllen += rest.msg_controllen;
     msg->msg_flags = rest.msg_flags;
+}
+
+} // namespace
+
+void learn_overflows(Socket &s, msghdr *msg)
+{
+    if (std::uint32_t kernels = 0; find_overflows(msg, kernels) != nullptr)
+        state_of(s).losses.learn(kernels);
+}
+
+void add_overflows(Socket &s, msghdr *msg, std::size_t capacity)
+{
+    std::uint32_t kernels = 0;
+    std::uint8_t *const told = find_overflows(msg, kernels);
+    const std::uint32_t all = state_of(s).losses.beside(kernels);
+    if (told != nullptr)
+        std::memcpy(told, &all, sizeof all);
+    else
+        put_behind(msg, capacity, all);
 }
 
 } // namespace vma::sock::udp

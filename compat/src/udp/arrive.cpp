@@ -6,12 +6,14 @@
 
 #include <algorithm>
 
+#include "compat/src/base/probes.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sink.hpp"
 #include "compat/src/engine/this_thread.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/udp/shown.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -67,8 +69,9 @@ namespace {
 // With the sender, who had no room.
 [[gnu::cold]] void note_lost(const Socket &s, State &u, std::uint32_t count)
 {
-    u.dropped.fetch_add(count, std::memory_order_relaxed);
+    u.losses.add(count);
     stats::dropped(record_of(s), 0, count);
+    probe::drop(s.any_fd.load(std::memory_order_relaxed), 0, count);
 }
 
 void note_queued(const Socket &s, std::size_t length)
@@ -88,6 +91,8 @@ bool put_directly(Socket &s, State &u, Direct *direct, const About &about, const
         return false;
     if (direct->loan != nullptr && loan.lender != nullptr && length > direct->copied)
         *direct->loan = std::exchange(loan, {});
+    else if (direct->loan != nullptr && direct->force) [[unlikely]]
+        return false; // it is lent from the queue
     else if (!can_overwrite(direct->msg->msg_iov, direct->msg->msg_iovlen, length)) [[unlikely]]
         direct->is_nowhere = true; // as in the kernel it is lost
     else
@@ -106,7 +111,8 @@ bool put_in_sink(Socket &s, const State &u, const About &about, const iovec *par
         !t_engine.sink->take(*t_engine.sink, s, about, *parts, loan))
         return false;
     stats::arrived(record_of(s), length);
-    stats::received(record_of(s), length);
+    stats::received(record_of(s), length,
+                    [&](const stats::Slot &record) { show_received(record, about, parts, length, length); });
     return true;
 }
 
@@ -131,8 +137,9 @@ void put(Socket &s, State &u, Direct *direct, std::uint64_t data, About &about, 
     if (loan.lender != nullptr && u.lends.load(std::memory_order_relaxed) && u.queue.push(about, loan)) {
         loan = {};
     } else if (!u.queue.push(about, parts, count, length)) [[unlikely]] {
-        u.dropped.fetch_add(1, std::memory_order_relaxed);
+        u.losses.add(1);
         stats::dropped(record_of(s), length);
+        probe::drop(s.any_fd.load(std::memory_order_relaxed), length, 1);
         return;
     }
     note_queued(s, length);

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
@@ -37,7 +38,7 @@ std::uint32_t chosen_interface_of(const State &u, int fd, const sockaddr_in6 &gr
 {
     if (!v4 && group.sin6_scope_id != 0 && scope_of(group.sin6_addr) <= kLinkLocal)
         return group.sin6_scope_id;
-    const int bound = read_option(fd, SOL_SOCKET, kBindToInterface, 0);
+    const int bound = libc::read_option(fd, SOL_SOCKET, kBindToInterface, 0);
     return bound != 0 ? static_cast<std::uint32_t>(bound) : u.group_interface[v4 ? 0 : 1];
 }
 
@@ -51,8 +52,8 @@ bool find_departure(const State &u, int fd, const Destination &to, Departure &ou
         return false;
     out.v4 = IN6_IS_ADDR_V4MAPPED(&group.sin6_addr);
     out.loops = u.loops[place_of(u)];
-    out.hops = static_cast<std::uint8_t>(out.v4 ? read_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, 1)
-                                                : read_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1));
+    out.hops = static_cast<std::uint8_t>(out.v4 ? libc::read_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, 1)
+                                                : libc::read_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1));
     std::uint32_t interface = chosen_interface_of(u, fd, group, out.v4);
     if (is_any(source.sin6_addr) || is_group_address(source.sin6_addr)) { // bound to a group it sends from no address
         if (!find_group_route(group.sin6_addr, in6addr_any, interface, out.way))

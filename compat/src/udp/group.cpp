@@ -24,7 +24,7 @@ void tell(int fd, const Flow &flow, const Group &group)
 {
     char source[kAddressText];
     char destination[kAddressText];
-    VMA_LOG(kDebug, "fd=%d UDP %s -> %s: accelerated: device local, %zu receivers of the group%s", fd,
+    VMA_LOG(kDetails, "fd=%d UDP %s -> %s: accelerated: device local, %zu receivers of the group%s", fd,
             print_address(flow.source, source), print_address(flow.destination, destination), group.receivers.size(),
             !group.leaves_host ? ""
             : group.by_port    ? ", the wire by the port"

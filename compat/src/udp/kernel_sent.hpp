@@ -15,6 +15,7 @@ namespace vma::sock::udp {
 inline constexpr std::uint32_t kSentPlaces = 4096; // power of two
 using SentPlace = std::uint16_t;
 inline constexpr SentPlace kNoPlace = 0xffff;
+inline constexpr SentPlace kUnnamed = 0xfffe; // of a peer that the kernel does not name: one with the port 0
 
 // Of a destination: by port and the last four bytes, so that an IPv4 address has one place, mapped or not. To no
 // address is to the loopback one. kNoPlace: no internet address.

@@ -303,8 +303,7 @@ void begin(Socket &s, int fd, int family)
     u->wanted = {};
     u->tells_losses = false;
     u->connected = false;
-    u->dropped = 0;
-    u->kernel_dropped = 0;
+    u->losses.clear();
     u->lends = false;
     u->kernel_brings = false;
     u->kernel_look = 0;
@@ -459,7 +458,7 @@ void after_fork_in_child(Socket &s)
     u.on_ring = false;
     s.ring = 0;
     s.ring_bit = kMainRing;
-    s.listed = false;
+    u.listed = false;
 }
 
 void withdraw_all()

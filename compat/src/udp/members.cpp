@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/udp/state.hpp"
 
@@ -17,8 +18,8 @@ constexpr std::size_t kMostSources = 64;
 bool takes_all(int fd, bool v4)
 {
     // 1 of a kernel that doesn't know the option
-    return (v4 ? read_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 1)
-               : read_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, 1)) != 0;
+    return (v4 ? libc::read_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 1)
+               : libc::read_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, 1)) != 0;
 }
 
 void put_address(sockaddr_storage &out, const in6_addr &address, bool v4)

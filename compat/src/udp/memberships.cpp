@@ -13,7 +13,7 @@
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
 #include "compat/src/udp/shared.hpp"
 
 namespace vma::sock::udp {

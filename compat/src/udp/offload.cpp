@@ -20,6 +20,7 @@
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/sharing/holders.hpp"
@@ -59,7 +60,7 @@ Wanted read_wanted(int fd, sa_family_t family)
 
 std::size_t receive_buffer(int fd)
 {
-    const int bytes = read_option(fd, SOL_SOCKET, SO_RCVBUF, 0);
+    const int bytes = libc::read_option(fd, SOL_SOCKET, SO_RCVBUF, 0);
     return std::max<std::size_t>(static_cast<std::size_t>(bytes), config::params().rx_bytes_min);
 }
 
@@ -88,15 +89,29 @@ void give_ring_back(Socket &s)
         leave_ring(s);
 }
 
+// A datagram that finds none would be lost.
+bool reserve_queue(Socket &s)
+{
+    const LockGuard rx(s.rx_lock);
+    engine_exclude_polling(true, ring_of(s));
+    const bool reserved = state_of(s).queue.reserve();
+    engine_exclude_polling(false, ring_of(s));
+    return reserved;
+}
+
 void become_offloaded(Socket &s, int fd)
 {
     take_ring(s);
     read_options(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
     s.mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
-    if (!kMultiplexers.became_offloaded(s)) {
+    const bool has_queue = reserve_queue(s);
+    if (!has_queue || !kMultiplexers.became_offloaded(s)) {
         udp::fall_back(s, true);
-        refuse_offload(s, "an epoll set of it can't follow");
+        if (has_queue)
+            refuse_offload(s, "an epoll set of it can't follow");
+        else
+            refuse_offload(s, "no memory for its queue");
         return;
     }
     s.told = true;
@@ -110,7 +125,8 @@ void become_offloaded(Socket &s, int fd)
 void offload_locked(Socket &s, int fd, bool asked)
 {
     State &u = state_of(s);
-    if (s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly || s.pinned.load(std::memory_order_relaxed))
+    if (s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly || s.pinned.load(std::memory_order_relaxed) ||
+        rings_forbid())
         return;
     if (!open_offers()) {
         refuse_offload(s, "the directory of names can't be used");
@@ -172,6 +188,8 @@ void read_options(Socket &s, int fd)
     engine_exclude_polling(true, ring_of(s));
     u.wanted = wanted;
     u.tells_losses = wanted.overflows;
+    if (wanted.overflows)
+        learn_kernel_losses(u, fd);
     u.queue.set_limit(receive_buffer(fd));
     tell_limit(s, receive_buffer(fd));
     read_peer(fd, u);
@@ -240,6 +258,8 @@ void publish_if_due(Socket &s)
     if (s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
+    if (u.tells_losses) // no call of before is under way: the program was told no more than the kernel says now
+        learn_kernel_losses(u, s.any_fd.load(std::memory_order_relaxed));
     const auto cookie = static_cast<std::uint32_t>(random_cookie()) | 1;
     u.cookie.store(cookie, std::memory_order_release);
     if (u.is_unnamed.load(std::memory_order_relaxed))
@@ -248,7 +268,7 @@ void publish_if_due(Socket &s)
     u.named.store(publish_name(u.identity, target), std::memory_order_relaxed);
     char name[kNameMax];
     const int fd = s.any_fd.load(std::memory_order_relaxed);
-    VMA_LOG(kDebug, "%s: accelerated: device local, after %u sends and receives", name_of(fd, name),
+    VMA_LOG(kDetails, "%s: accelerated: device local, after %u sends and receives", name_of(fd, name),
             s.operations.load(std::memory_order_relaxed));
 }
 
@@ -281,7 +301,7 @@ void fall_back(Socket &s, bool keep_unread)
         u.queue.own_loans(); // a child has no memory of its parent's
     if (!left) {
         u.queue.release();
-        drop_leftovers(s);
+        drop_shared(s);
         forget_queued(s);
         s.kernel_news = false;
         s.mode.store(mode_without_endpoint(s), std::memory_order_release);
@@ -309,19 +329,30 @@ void finish_fall_back(Socket &s)
 
 void list(Socket &s)
 {
-    if (s.listed)
+    State &u = state_of(s);
+    if (u.listed)
         return;
-    s.listed = true;
-    add_live(g_offload.listed, s);
+    u.listed = true;
+    u.prev_listed = nullptr;
+    u.next_listed = g_offload.listed;
+    if (u.next_listed != nullptr)
+        state_of(*u.next_listed).prev_listed = &s;
+    g_offload.listed = &s;
     engine_update_active();
 }
 
 void unlist(Socket &s)
 {
-    if (!s.listed)
+    State &u = state_of(s);
+    if (!u.listed)
         return;
-    s.listed = false;
-    remove_live(g_offload.listed, s);
+    u.listed = false;
+    if (u.next_listed != nullptr)
+        state_of(*u.next_listed).prev_listed = u.prev_listed;
+    if (u.prev_listed != nullptr)
+        state_of(*u.prev_listed).next_listed = u.next_listed;
+    else
+        g_offload.listed = u.next_listed;
     engine_update_active();
 }
 

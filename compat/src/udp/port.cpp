@@ -110,7 +110,7 @@ int open_on(Socket &s, int fd, Device &d, bool groups_only)
     engine_exclude_polling(false);
     char name[kNameMax];
     if (result == 0)
-        VMA_LOG(kDebug, "%s: accelerated: port %s%s", name_of(fd, name), d.name, groups_only ? ", groups alone" : "");
+        VMA_LOG(kDetails, "%s: accelerated: port %s%s", name_of(fd, name), d.name, groups_only ? ", groups alone" : "");
     else
         VMA_LOG(kDebug, "%s: port %s does not take it: %s", name_of(fd, name), d.name, strerror(-result));
     return result;

@@ -46,7 +46,7 @@ void steer(Device &d, const in6_addr &group, in_port_t port, bool on, int &resul
 
 template <typename Take> void each_on(const Device &d, Take take) // sockets on the port
 {
-    for (Socket *s = g_offload.listed; s != nullptr; s = s->next_live) {
+    for (Socket *s = g_offload.listed; s != nullptr; s = state_of(*s).next_listed) {
         State &u = state_of(*s);
         if (std::any_of(u.ports, u.ports + u.port_count, [&d](const Attachment &one) { return one.device == &d; }))
             take(*s, u);
@@ -72,7 +72,7 @@ void take(Device &d, const in6_addr &group, in_port_t port)
     sockaddr_in6 name = {};
     name.sin6_addr = group;
     name.sin6_port = port;
-    VMA_LOG(kDebug, "group %s: accelerated: port %s", print_address(name, text), d.name);
+    VMA_LOG(kDetails, "group %s: accelerated: port %s", print_address(name, text), d.name);
 }
 
 void leave(Taken &taken)
@@ -217,7 +217,7 @@ void look_after_port_groups()
 {
     std::uint32_t number = 0;
     unsigned looks = 0;
-    for (Socket *s = g_offload.listed; s != nullptr; s = s->next_live) {
+    for (Socket *s = g_offload.listed; s != nullptr; s = state_of(*s).next_listed) {
         attach_late(*s);
         const State &u = state_of(*s);
         const auto is_due = [&] { return number++ >= g_shared.next_taken && looks != kLooks && ++looks != 0; };

@@ -19,6 +19,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/udp/departure.hpp"
@@ -86,7 +87,7 @@ void tell(int fd, const Departure &departure, const Device &d)
 {
     char source[kAddressText];
     char destination[kAddressText];
-    VMA_LOG(kDebug, "fd=%d UDP %s -> %s: accelerated: port %s, a group", fd,
+    VMA_LOG(kDetails, "fd=%d UDP %s -> %s: accelerated: port %s, a group", fd,
             print_address(departure.flow.source, source), print_address(departure.flow.destination, destination),
             d.name);
 }
@@ -108,8 +109,9 @@ void point_to_port(State &u, int fd, Route &route)
     }
     memcpy(route.by_port.address, &name.sin6_addr, sizeof route.by_port.address);
     route.by_port.port = name.sin6_port;
-    route.by_port.traffic_class = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
-    route.by_port.hop_limit = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
+    route.by_port.traffic_class = static_cast<std::uint8_t>(libc::read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
+    route.by_port.hop_limit =
+        static_cast<std::uint8_t>(libc::read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
     route.way = Way::kPort;
 }
 
@@ -135,8 +137,9 @@ bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &depar
     memcpy(route.by_port.source, &flow.source.sin6_addr, sizeof route.by_port.source);
     route.by_port.port = flow.destination.sin6_port;
     route.by_port.source_port = flow.source.sin6_port;
-    route.by_port.traffic_class = static_cast<std::uint8_t>(
-        departure.v4 ? read_option(fd, IPPROTO_IP, IP_TOS, 0) : read_option(fd, IPPROTO_IPV6, IPV6_TCLASS, 0));
+    route.by_port.traffic_class =
+        static_cast<std::uint8_t>(departure.v4 ? libc::read_option(fd, IPPROTO_IP, IP_TOS, 0)
+                                               : libc::read_option(fd, IPPROTO_IPV6, IPV6_TCLASS, 0));
     route.by_port.hop_limit = departure.hops;
     return true;
 }

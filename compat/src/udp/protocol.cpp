@@ -4,7 +4,10 @@
 #include <sys/ioctl.h>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/rings.hpp"
+#include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/sharing/holders.hpp"
@@ -49,9 +52,10 @@ int at_mark(Socket &, int fd, int *mark)
     return libc::real.ioctl(fd, SIOCATMARK, mark);
 }
 
-void before_shutdown(Socket &s)
+int shut_down(Socket &s, int fd, int how)
 {
     pin_to_kernel(s, "shutdown()");
+    return libc::by_kernel(libc::real.shutdown(fd, how));
 }
 
 bool receives_by_endpoint(const Socket &s)
@@ -61,19 +65,27 @@ bool receives_by_endpoint(const Socket &s)
     return !u.has_groups && u.port_count == 0 && !last_by_kernel;
 }
 
-bool is_offered(const Socket &s)
+void finish_leaving(Socket &s, std::int64_t, Heir, Closing)
+{
+    const LockGuard guard(g_offload.lock);
+    udp::fall_back(s, true);
+}
+
+bool may_have_peer(const Socket &s)
 {
     return offloaded(s) && state_of(s).cookie.load() != 0;
 }
 
 void leave_in_child(Socket &s)
 {
-    if (s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+    if (s.unread.load(std::memory_order_relaxed) == nullptr)
         udp::fall_back(s, false); // the datagrams that are left are the parent's
 }
 
 void end_socket(Socket &s, int)
 {
+    if (!s.told && s.kernel_reason == nullptr && ports_state() == PortsState::kAsked)
+        s.kernel_reason = "closed before its Ethernet port was open";
     explain(s);
     end(s);
     leave_holders(s);
@@ -125,7 +137,7 @@ const char *queue_name(const Socket &s)
     .bytes_readable = udp::bytes_readable,
     .bytes_unsent = udp::bytes_unsent,
     .at_mark = udp::at_mark,
-    .before_shutdown = udp::before_shutdown,
+    .shut_down = udp::shut_down,
     .admits_option = [](Socket &, int, int) { return true; }, // set_option() looks at them
     .set_option = udp::set_option,
     .get_option = udp::get_option,
@@ -141,10 +153,12 @@ const char *queue_name(const Socket &s)
     .begin = udp::begin,
     .begin_foreign = udp::begin_foreign,
     .end = udp::end_socket,
+    .begin_linger = [](Socket &, int) { return false; },
     .start_leaving = [](Socket &s, Heir) { udp::withdraw(s); },
+    .finish_leaving = udp::finish_leaving,
     .fall_back = [](Socket &s, bool keep_unread, Closing) { udp::fall_back(s, keep_unread); },
     .stop_offloading = [](Socket &) {},
-    .is_offered = udp::is_offered,
+    .may_have_peer = udp::may_have_peer,
     .try_ready = udp::publish_if_due,
     .share_unread = udp::share_queue,
     .take_alone = [](Socket &) { return true; },

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 namespace vma::sock::udp {
 
@@ -122,11 +123,20 @@ bool Queue::push(const About &about, const Loan &loan)
     return true;
 }
 
+bool Queue::reserve()
+{
+    return ring_ != nullptr || make_ring();
+}
+
 void Queue::set_limit(std::size_t bytes)
 {
-    if (bytes > limit_ && ring_ != nullptr && empty())
-        release();
-    limit_ = bytes;
+    const bool is_larger = bytes > std::exchange(limit_, bytes);
+    std::uint8_t *const before = ring_;
+    const std::size_t its_size = capacity_;
+    if (!is_larger || before == nullptr || !empty() || !make_ring()) // what there is will do
+        return;
+    ::munmap(before, its_size);
+    begin();
 }
 
 void Queue::release()
@@ -137,6 +147,11 @@ void Queue::release()
         ::munmap(ring_, capacity_);
     ring_ = nullptr;
     capacity_ = 0;
+    begin();
+}
+
+void Queue::begin()
+{
     head_.store(0, std::memory_order_relaxed);
     tail_.store(0, std::memory_order_relaxed);
     skip_end_ = skipped_ = mark_ = 0;

@@ -72,12 +72,14 @@ public:
                 visit(*record);
         }
     }
+    [[nodiscard]] bool reserve();      // before the first one comes; false: there is no memory
     void set_limit(std::size_t bytes); // of what is held, as SO_RCVBUF counts; takes effect when it is empty
     void release();                    // all that is in it goes
 
 private:
     static constexpr std::uint32_t kSkip = ~0U;
     bool make_ring();
+    void begin(); // of a ring that nothing is in
     Queued *claim(std::size_t bytes);
     void publish(std::uint32_t size) { tail_.store(claimed_ + size, std::memory_order_release); }
     Queued *at(std::uint64_t position) { return reinterpret_cast<Queued *>(ring_ + (position & (capacity_ - 1))); }

@@ -14,11 +14,13 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/udp/receiving.hpp"
+#include "compat/src/udp/shown.hpp"
 
 namespace vma::sock::udp {
 
@@ -28,6 +30,14 @@ bool has_room_for_name(const msghdr &msg)
 {
     return msg.msg_name == nullptr ||
            libc::can_update(msg.msg_name, std::min<std::size_t>(msg.msg_namelen, sizeof(sockaddr_in6)));
+}
+
+[[gnu::cold]] void show_taken(const stats::Slot &record, const Receive &call, const About &about, std::size_t length,
+                              bool lent)
+{
+    const iovec loan = {lent ? const_cast<std::uint8_t *>(call.loan->data()) : nullptr, length};
+    show_received(record, about, lent ? &loan : call.msg.msg_iov, length,
+                  lent ? length : std::min(length, total_length(call.msg)));
 }
 
 } // namespace
@@ -42,7 +52,8 @@ void finish(Receive &call, const About &about, std::size_t length)
         *call.about = about;
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
     if ((call.flags & MSG_PEEK) == 0)
-        stats::received(record_of(call.s), length);
+        stats::received(record_of(call.s), length,
+                        [&](const stats::Slot &record) { show_taken(record, call, about, length, lent); });
     if (!has_room_for_name(call.msg)) [[unlikely]] { // it is taken all the same
         call.result = -EFAULT;
         return;
@@ -74,6 +85,18 @@ bool take_turn(Receive &call)
     return take_from_kernel(call);
 }
 
+// Who takes nothing but loans gets one of a datagram that was queued as a copy, before its socket lent or because it
+// could not be lent. False: there is no memory, and it stays.
+[[gnu::noinline]] bool lend_queued(Receive &call, Queued &first)
+{
+    *call.loan = lend_copy(first.bytes(), first.length);
+    if (call.loan->lender != nullptr)
+        finish(call, first.about, first.length);
+    else
+        call.result = -EIO;
+    return call.loan->lender != nullptr;
+}
+
 // What is first in the queue. rx_lock held.
 bool take_queued(Receive &call)
 {
@@ -94,6 +117,9 @@ bool take_queued(Receive &call)
     } else if (call.loan != nullptr && first->is_lent()) {
         *call.loan = std::exchange(first->loan(), {});
         finish(call, first->about, first->length);
+    } else if (call.loan != nullptr && call.force) {
+        if (!lend_queued(call, *first))
+            return true;
     } else {
         const iovec bytes = {const_cast<std::uint8_t *>(first->bytes()), first->length};
         scatter(call.msg, &bytes, 1);
@@ -139,7 +165,7 @@ bool look(Receive &call)
     Socket &s = call.s;
     const LockGuard guard(s.rx_lock);
     call.ring = ring_of(s);
-    if (s.rx.unread.load(std::memory_order_relaxed) != nullptr && take_shared(call)) [[unlikely]]
+    if (s.unread.load(std::memory_order_relaxed) != nullptr && take_shared(call)) [[unlikely]]
         return true;
     if (is_kernels_turn(state_of(s)) && take_in_turn(call)) [[unlikely]]
         return true;
@@ -149,7 +175,7 @@ bool look(Receive &call)
         call.sure = engine_poll(call.ring) == 0;
         return take_queued(call);
     }
-    Direct direct = {&s, &call.msg, call.loan, call.copied};
+    Direct direct = {&s, &call.msg, call.loan, call.copied, call.force};
     call.sure = engine_poll_direct(direct, call.ring) == 0;
     if (!direct.done)
         return take_queued(call);
@@ -173,12 +199,21 @@ bool has_mixed_senders(const State &u)
     return current_tick() - u.arrival_tick.load(std::memory_order_relaxed) < kMixedTicks;
 }
 
+// Without a look at the endpoint's side. The lock gives the counts of what was lost the order of the datagrams.
+bool take_alone(Receive &call)
+{
+    if (!state_of(call.s).tells_losses) [[likely]]
+        return take_from_kernel(call);
+    const LockGuard guard(call.s.rx_lock);
+    return take_from_kernel(call);
+}
+
 // One look at the kernel's side. What a sender has sent by the endpoint before it sent something by the kernel comes
 // first: when the kernel has something, all of that is there to be taken.
 bool look_at_kernel(Receive &call)
 {
     if (!has_mixed_senders(state_of(call.s)))
-        return take_from_kernel(call);
+        return take_alone(call);
     if (!kernel_has_one(call))
         return call.result < 0;
     engine_drain(call.ring);
@@ -227,9 +262,9 @@ ssize_t answer(const Receive &call)
     if ((flags & MSG_DONTWAIT) != 0 || s.nonblocking.load(std::memory_order_relaxed))
         return true;
     const std::int64_t timeout = s.receive_timeout_us.load(std::memory_order_relaxed);
-    const std::int64_t time = config::params().rx_poll_init;
-    const bool timed = timeout >= 0 && (time < 0 || timeout < time);
-    const std::int64_t end = time < 0 && !timed ? kForever : now_ns() + (timed ? timeout : time) * 1000;
+    const std::int64_t time = config::params().rx_poll_init * mux::kNanosPerLoop;
+    const bool timed = timeout >= 0 && (time < 0 || timeout * mux::kNanosPerMicro < time);
+    const std::int64_t end = time < 0 && !timed ? kForever : now_ns() + (timed ? timeout * mux::kNanosPerMicro : time);
     const std::uint32_t signals = libc::signal_counts().interrupting;
     pollfd p = {fd, POLLIN, 0};
     while (libc::uncancelled::poll_now(&p, 1) == 0 && now_ns() < end)
@@ -281,9 +316,7 @@ int fail(const Socket &s, ssize_t result)
         if (result != 0)
             return fail(s, result);
         call.fd = live_fd(s, call.fd);
-        const auto kernel = [&call] {
-            return by_os_received(call.s, libc::real.recvmsg(call.fd, &call.msg, call.flags));
-        };
+        const auto kernel = [&call] { return receive_by_kernel(call.s, call.fd, &call.msg, call.flags); };
         ssize_t n = 0;
         if (!offloaded(s) &&
             receive_kernel_only(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
@@ -328,14 +361,7 @@ bool only_by_kernel(const Socket &s, int flags)
 
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
-    const auto kernel = [=, &s] {
-        const std::size_t controls = msg->msg_controllen;
-        const ssize_t length = by_os_received(s, libc::real.recvmsg(fd, msg, flags));
-        const bool lost_here = state_of(s).dropped.load(std::memory_order_relaxed) != 0; // in a better time
-        if (lost_here && length >= 0 && (flags & MSG_ERRQUEUE) == 0 && is_on(fd, SOL_SOCKET, SO_RXQ_OVFL))
-            add_overflows(s, msg, controls);
-        return length;
-    };
+    const auto kernel = [=, &s] { return receive_by_kernel(s, fd, msg, flags); };
     if (only_by_kernel(s, flags) || refused_message(*msg) != 0)
         return kernel();
     ssize_t n = 0;
@@ -346,9 +372,9 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About *about)
 {
-    const auto kernel = [=] {
+    const auto kernel = [=, &s] {
         if (!force)
-            return libc::real.recvmsg(fd, msg, flags);
+            return receive_by_kernel(s, fd, msg, flags);
         const ssize_t length = libc::real.recv(fd, nullptr, 0, flags | MSG_PEEK);
         return length < 0 ? length : ssize_t{give(-EIO)};
     };
@@ -387,13 +413,11 @@ int refused_place(const sockaddr *from, const socklen_t *from_len)
     return *from_len != 0 && is_nowhere(from) ? -EFAULT : 0;
 }
 
-} // namespace
-
-ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
+ssize_t receive_tracked(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
-    const auto kernel = [=, &s] { return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len)); };
-    if (only_by_kernel(s, flags))
-        return kernel();
+    const auto kernel = [=, &s] {
+        return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len), flags);
+    };
     ssize_t n = 0;
     if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
         return n;
@@ -413,14 +437,27 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     return n;
 }
 
+} // namespace
+
+ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
+{
+    if (only_by_kernel(s, flags))
+        return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len), flags);
+    return libc::keep_errno([=, &s] { return receive_tracked(s, fd, buf, len, flags, from, from_len); });
+}
+
 bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout,
                                   int &n)
 {
     const auto kernel = [=, &s] {
         const int got = libc::real.recvmmsg(fd, messages, count, flags, timeout);
-        return static_cast<ssize_t>(by_os_received(s, messages, got));
+        for (int i = 0; i < got && offloaded(s); ++i) // it became so meanwhile
+            learn_overflows(s, &messages[i].msg_hdr);
+        return static_cast<ssize_t>(by_os_received(s, messages, got, flags));
     };
     ssize_t result = 0;
+    if ((flags & kKernelOnly) == 0 && !offloaded(s) && has_told_losses(s, fd)) [[unlikely]]
+        return false; // each message has to be looked at
     if (only_by_kernel(s, flags))
         result = kernel();
     else if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, result))
@@ -442,7 +479,7 @@ int bytes_readable(Socket &s, int fd, int *count)
         engine_look(ring_of(s));
         const LockGuard guard(s.rx_lock);
         Queue &queue = state_of(s).queue;
-        const SharedLeftovers *const shared = s.rx.unread.load(std::memory_order_relaxed);
+        const SharedLeftovers *const shared = s.unread.load(std::memory_order_relaxed);
         if (SharedDatagram next; shared != nullptr && next.look(*shared)) {
             *count = static_cast<int>(next.head.length);
             return 0;

@@ -13,19 +13,10 @@ namespace vma::sock::udp {
 
 namespace {
 
-// What the kernel dropped after its last datagram stands in no datagram.
-void read_kernel_drops(State &u, int fd)
-{
-    std::uint32_t info[SK_MEMINFO_VARS] = {};
-    socklen_t size = sizeof info;
-    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) == 0)
-        u.kernel_dropped.store(info[SK_MEMINFO_DROPS], std::memory_order_relaxed);
-}
-
 void note_nothing(Socket &s, State &u, int fd)
 {
     if (u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed)) [[unlikely]]
-        read_kernel_drops(u, fd);
+        learn_kernel_losses(u, fd);
     u.kernel_brings.store(false, std::memory_order_relaxed);
     u.kernel_first.store(false, std::memory_order_relaxed);
     s.kernel_news.store(false, std::memory_order_relaxed);
@@ -33,6 +24,14 @@ void note_nothing(Socket &s, State &u, int fd)
 }
 
 } // namespace
+
+void learn_kernel_losses(State &u, int fd)
+{
+    std::uint32_t info[SK_MEMINFO_VARS] = {};
+    socklen_t size = sizeof info;
+    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) == 0)
+        u.losses.learn(info[SK_MEMINFO_DROPS]);
+}
 
 bool kernel_has_one(Receive &call)
 {
@@ -61,14 +60,42 @@ bool take_from_kernel(Receive &call)
         return false;
     }
     call.result = n < 0 ? -errno : n;
-    if ((call.flags & MSG_PEEK) == 0)
-        by_os_received(call.s, n);
+    by_os_received(call.s, n, call.flags);
     if (n >= 0) {
         u.kernel_brings.store(true, std::memory_order_relaxed);
-        if (u.tells_losses)
+        if (u.tells_losses) {
+            learn_overflows(call.s, &call.msg);
             add_overflows(call.s, &call.msg, controls);
+        }
     }
     return true;
+}
+
+namespace {
+
+// The socket became offloaded while the call was under way.
+[[gnu::cold]] void tell_losses_beside_others(Socket &s, msghdr *msg, std::size_t controls)
+{
+    if (!state_of(s).tells_losses)
+        return;
+    const LockGuard guard(s.rx_lock);
+    learn_overflows(s, msg);
+    add_overflows(s, msg, controls);
+}
+
+} // namespace
+
+ssize_t receive_by_kernel(Socket &s, int fd, msghdr *msg, int flags)
+{
+    const std::size_t controls = msg->msg_controllen;
+    const ssize_t length = by_os_received(s, libc::real.recvmsg(fd, msg, flags), flags);
+    if (length < 0 || (flags & MSG_ERRQUEUE) != 0)
+        return length;
+    if (offloaded(s)) [[unlikely]]
+        tell_losses_beside_others(s, msg, controls);
+    else if (has_told_losses(s, fd)) [[unlikely]]
+        add_overflows(s, msg, controls);
+    return length;
 }
 
 } // namespace vma::sock::udp

@@ -119,7 +119,7 @@ void go_back(const Receive &call, const SharedLeftovers &u)
 
 bool take_shared(Receive &call)
 {
-    const SharedLeftovers &u = *call.s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers &u = *call.s.unread.load(std::memory_order_relaxed);
     const bool peeks = (call.flags & MSG_PEEK) != 0;
     if (is_peek_at_place(call, u))
         return peek_at_place(call, u);
@@ -151,12 +151,17 @@ bool take_shared(Receive &call)
 ssize_t wait_behind_all(const Receive &call)
 {
     ssize_t n = 0;
+    const std::size_t controls = call.msg.msg_controllen;
     {
         const Call open(call.s, CallKind::kBlockedReceive);
         n = libc::real.recvmsg(live_fd(call.s, call.fd), &call.msg, call.flags);
     }
     const LockGuard guard(call.s.rx_lock);
-    const SharedLeftovers *const u = call.s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = call.s.unread.load(std::memory_order_relaxed);
+    if (n >= 0 && state_of(call.s).tells_losses) {
+        learn_overflows(call.s, &call.msg);
+        add_overflows(call.s, &call.msg, controls);
+    }
     if (n > 0 && u != nullptr)
         peek_goes_on(*u, static_cast<std::uint64_t>(n));
     return n;

@@ -28,7 +28,15 @@ void finish(Receive &call, const About &about, std::size_t length);
 
 // receive_kernel.cpp, rx_lock may be held.
 bool kernel_has_one(Receive &call);   // without taking it. False: it has nothing, or there is an error to tell
-bool take_from_kernel(Receive &call); // false: it has nothing
+bool take_from_kernel(Receive &call); // false: it has nothing. rx_lock held where the socket tells losses
+// No lock held: the kernel's own call, of a socket that takes datagrams by it alone. What was lost here in a better
+// time stands in the message.
+ssize_t receive_by_kernel(Socket &s, int fd, msghdr *msg, int flags);
+// A socket that takes datagrams by the kernel alone has losses that the kernel does not know, and tells them.
+inline bool has_told_losses(const Socket &s, int fd)
+{
+    return state_of(s).losses.all() != 0 && is_on(fd, SOL_SOCKET, SO_RXQ_OVFL);
+}
 
 // receive_shared.cpp: the first of those that other processes may read as well; they came before all that the kernel
 // has. rx_lock held. False: there is none.

@@ -17,12 +17,14 @@
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/interface.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rules/rules.hpp"
+#include "compat/src/table/uring.hpp"
 #include "compat/src/udp/backlog.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/rules.hpp"
@@ -56,7 +58,7 @@ void tell(Socket &s, int fd, const Flow &flow)
     char source[kAddressText];
     char destination[kAddressText];
     s.told = true;
-    VMA_LOG(kDebug, "fd=%d UDP %s -> %s: accelerated: device local, after %u sends and receives", fd,
+    VMA_LOG(kDetails, "fd=%d UDP %s -> %s: accelerated: device local, after %u sends and receives", fd,
             print_address(flow.source, source), print_address(flow.destination, destination),
             s.operations.load(std::memory_order_relaxed));
 }
@@ -125,7 +127,7 @@ void stay_on_kernel(int fd, Route &route, bool is_new)
     char text[kAddressText];
     wish_for(route, {});
     if (is_new && read_destination(fd, route.to, destination))
-        VMA_LOG(kDebug, "%s -> %s: not accelerated: %s", name_of(fd, name), print_address(destination, text),
+        VMA_LOG(kDetails, "%s -> %s: not accelerated: %s", name_of(fd, name), print_address(destination, text),
                 rules::kReason);
 }
 
@@ -134,7 +136,7 @@ void look_up_locked(Socket &s, int fd, Route &route)
     const bool is_new = route.way == Way::kUnknown;
     route.way = Way::kKernel;
     route.tick = current_tick();
-    if (s.mode.load(std::memory_order_relaxed) == Mode::kFree || !open_offers())
+    if (s.mode.load(std::memory_order_relaxed) == Mode::kFree || rings_forbid() || !open_offers())
         return;
     route.generation = generation();
     route.to_group = is_group(fd, route.to);
@@ -175,8 +177,8 @@ About describe_flow(int fd, const Flow &flow)
     about.source_port = flow.source.sin6_port;
     about.destination = flow.destination.sin6_addr;
     about.interface = kLoopbackInterface;
-    about.ttl = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
-    about.tos = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
+    about.ttl = static_cast<std::uint8_t>(libc::read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
+    about.tos = static_cast<std::uint8_t>(libc::read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
     return about;
 }
 
@@ -256,7 +258,7 @@ bool look_up_in_turn(Socket &s, int fd, Route &route)
 // changed, this one goes by the kernel: what the route says may be closed.
 int resolve(Socket &s, int fd, Route &route)
 {
-    if (const int error = read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
+    if (const int error = libc::read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
     bool looked_up = look_up_in_turn(s, fd, route);
     if (load_what_is_wanted()) [[unlikely]]

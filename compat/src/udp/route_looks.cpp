@@ -122,7 +122,7 @@ void look_at_routes(std::uint32_t tick)
 {
     std::array<Look, 64> &looks = g_shared.looks;
     std::size_t left = looks.size();
-    for (Socket *s = g_offload.listed; s != nullptr && left != 0; s = s->next_live) {
+    for (Socket *s = g_offload.listed; s != nullptr && left != 0; s = state_of(*s).next_listed) {
         if (!state_of(*s).used_memory.load(std::memory_order_relaxed))
             continue;
         const std::size_t count = note_routes(*s, looks.data(), left);

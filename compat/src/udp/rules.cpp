@@ -90,7 +90,7 @@ void follow_connection_rule(Socket &s, int fd)
         !rules::says_kernel(rules::Role::kUdpConnect, remote, &local))
         return;
     char name[kNameMax];
-    VMA_LOG(kDebug, "%s: not accelerated: %s", name_of(fd, name), rules::kReason);
+    VMA_LOG(kDetails, "%s: not accelerated: %s", name_of(fd, name), rules::kReason);
     s.told = true;
     pin_to_kernel(s, rules::kReason);
 }

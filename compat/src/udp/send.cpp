@@ -17,12 +17,14 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/transport/pacing.hpp"
 #include "compat/src/udp/backlog.hpp"
 #include "compat/src/udp/shared.hpp"
+#include "compat/src/udp/shown.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -37,17 +39,23 @@ constexpr unsigned kPauses = 32;
 constexpr unsigned kMostLooks = 16;       // others may keep the kernel busy for ever
 constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
+// Once for each connect(), and errno stays: the datagram has gone.
+[[gnu::cold]] SentPlace ask_peer_place(State &u, int fd)
+{
+    const libc::KeepErrno keep;
+    sockaddr_in6 peer = {};
+    const SentPlace place = read_address(fd, Side::kPeer, peer) ? sent_place(&peer, sizeof peer) : kUnnamed;
+    u.peer_place.store(place, std::memory_order_relaxed);
+    return place;
+}
+
 // Of a destination, nullptr or of no length that of a connected socket.
 SentPlace sent_place_of(State &u, int fd, const void *to, std::size_t length)
 {
     if (to != nullptr && length != 0)
         return sent_place(to, length);
-    SentPlace place = u.peer_place.load(std::memory_order_relaxed);
-    if (sockaddr_in6 peer = {}; place == kNoPlace && read_address(fd, Side::kPeer, peer)) {
-        place = sent_place(&peer, sizeof peer);
-        u.peer_place.store(place, std::memory_order_relaxed);
-    }
-    return place;
+    const SentPlace known = u.peer_place.load(std::memory_order_relaxed);
+    return known != kNoPlace ? known : ask_peer_place(u, fd);
 }
 
 // Not before it was sent: what another thread sends by an endpoint in between must not count as the one that went after
@@ -254,7 +262,7 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         return kByKernel;
     n = send_by_route(s, fd, *route, m);
     if (n >= 0) [[likely]]
-        stats::sent(record_of(s), m.length);
+        stats::sent(record_of(s), m.length, [&](const stats::Slot &record) { show_sent(record, *route, m); });
     if (route->way == Way::kGroup)
         return n;
     if (n == kByKernel)
@@ -362,8 +370,10 @@ int send_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned cou
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
 {
     const iovec part = {const_cast<void *>(buf), len};
-    return send_by(s, fd, {&part, 1, len, to, to_len, flags},
-                   [=] { return libc::real.sendto(fd, buf, len, flags, to, to_len); });
+    return libc::keep_errno([&] {
+        return send_by(s, fd, {&part, 1, len, to, to_len, flags},
+                       [=] { return libc::real.sendto(fd, buf, len, flags, to, to_len); });
+    });
 }
 
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)

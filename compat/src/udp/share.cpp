@@ -43,7 +43,7 @@ void put(std::uint8_t *to, Queued &record)
 void share_queue(Socket &s)
 {
     Queue &queue = state_of(s).queue;
-    if (queue.empty() || s.rx.unread.load(std::memory_order_relaxed) != nullptr)
+    if (queue.empty() || s.unread.load(std::memory_order_relaxed) != nullptr)
         return;
     SharedLeftovers *const u = make_unread(s.any_fd.load(std::memory_order_relaxed), room_of(queue));
     if (u == nullptr)

@@ -14,11 +14,13 @@
 #include "compat/src/engine/arrivals.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/names.hpp"
 #include "compat/src/sharing/leftovers.hpp"
-#include "compat/src/table/stream.hpp"
+#include "compat/src/table/socket_state.hpp"
+#include "compat/src/udp/losses.hpp"
 #include "compat/src/udp/queue.hpp"
 #include "compat/src/udp/routes.hpp"
 
@@ -81,14 +83,13 @@ struct State {
     std::uint16_t peer_port = 0;
     Verdict verdicts[4]; // likewise
     std::uint32_t next_verdict = 0;
-    std::atomic<std::uint32_t> dropped{0};        // found no room here, or with the sender
-    std::atomic<std::uint32_t> kernel_dropped{0}; // what the kernel told last of its own (SO_RXQ_OVFL)
-    std::atomic<std::uint32_t> arrival_tick{0};   // of the last one by the endpoint
-    std::atomic<bool> lends{false};               // the program takes datagrams where they are: they are queued so
-    std::atomic<bool> kernel_brings{false};       // the last datagram came by the kernel
-    std::atomic<std::uint64_t> kernel_look{0};    // ticks of the last look at the kernel that found nothing
-    std::uint32_t turn_tick = 0;                  // rx_lock: of the kernel's last turn, while the endpoint has plenty
-    std::uint32_t since_turn = 0;                 // rx_lock: datagrams by the endpoint
+    Losses losses;                              // what SO_RXQ_OVFL tells
+    std::atomic<std::uint32_t> arrival_tick{0}; // of the last one by the endpoint
+    std::atomic<bool> lends{false};             // the program takes datagrams where they are: they are queued so
+    std::atomic<bool> kernel_brings{false};     // the last datagram came by the kernel
+    std::atomic<std::uint64_t> kernel_look{0};  // ticks of the last look at the kernel that found nothing
+    std::uint32_t turn_tick = 0;                // rx_lock: of the kernel's last turn, while the endpoint has plenty
+    std::uint32_t since_turn = 0;               // rx_lock: datagrams by the endpoint
 
     // On Ethernet ports (port.cpp). Changed with offload, tx, rx and poll lock.
     Attachment ports[kMostDevices];
@@ -100,6 +101,11 @@ struct State {
     std::unique_ptr<JoinedGroups> groups;  // once there was one; offload lock
     Racy<bool> has_groups = false;         // whether there are; changed with them
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
+
+    // Of the list of those that the helper thread looks after. Offload lock.
+    bool listed = false;
+    Socket *next_listed = nullptr;
+    Socket *prev_listed = nullptr;
 
     // Sending, tx_lock.
     Routes routes;
@@ -155,16 +161,9 @@ inline bool can_overwrite(const iovec *parts, std::size_t count, std::size_t len
     return true;
 }
 
-// An option that is a number; `otherwise` where there is none, or a negative one.
-inline int read_option(int fd, int level, int name, int otherwise)
-{
-    int value = 0;
-    socklen_t size = sizeof value;
-    return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && value >= 0 ? value : otherwise;
-}
 inline bool is_on(int fd, int level, int name, int bits = ~0)
 {
-    return (read_option(fd, level, name, 0) & bits) != 0;
+    return (libc::read_option(fd, level, name, 0) & bits) != 0;
 }
 
 inline constexpr int kIpv6MulticastAll = 29; // not in glibc's headers yet
@@ -179,7 +178,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 inline constexpr std::uint32_t kMixedTicks =
     20; // so long after the last one by the endpoint the order of both ways is kept
 
-// Those that are offloaded or send by the endpoint, through next_live: the helper thread looks after them.
+// Those that are offloaded or send by the endpoint: the helper thread looks after them.
 void list(Socket &s);         // offload lock held
 void unlist(Socket &s);       // offload lock held
 std::uint32_t current_tick(); // changes some 20 times a second while there are any
@@ -212,7 +211,7 @@ private:
 };
 inline bool has_shared(const Socket &s)
 {
-    return s.rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
+    return s.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
 }
 
 // ---- acceleration (offload.cpp)
@@ -227,6 +226,8 @@ void withdraw(Socket &s);                    // senders go to the kernel from no
 void fall_back(Socket &s, bool keep_unread); // offload lock held
 void finish_fall_back(Socket &s);            // no lock held: kernel-only again if all that was left has been read
 void read_options(Socket &s, int fd);
+// The kernel's count of what it has dropped; what it dropped after its last datagram stands in no datagram.
+void learn_kernel_losses(State &u, int fd);
 
 struct Departure; // departure.hpp
 
@@ -281,6 +282,7 @@ struct Direct {
     const msghdr *msg;
     Loan *loan = nullptr; // is preferred, where it is given, for what is longer than `copied`
     std::size_t copied = 0;
+    bool force = false;     // `loan` alone will do: what can't be lent is queued
     std::size_t length = 0; // of the datagram
     bool done = false;
     bool is_nowhere = false; // the program's memory is not there: the datagram is lost
@@ -354,8 +356,10 @@ bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned
 bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue
 int bytes_readable(Socket &s, int fd, int *count);
 void describe(const Socket &s, const About &about, msghdr *msg); // address and ancillary data
+// What the kernel's count in a message says of its losses. rx_lock held where others may take datagrams meanwhile.
+void learn_overflows(Socket &s, msghdr *msg);
 // Makes of the kernel's count in a message the sum; `capacity`: of its control buffer before the kernel wrote there.
-void add_overflows(const Socket &s, msghdr *msg, std::size_t capacity);
+void add_overflows(Socket &s, msghdr *msg, std::size_t capacity);
 
 // ---- readiness (readiness.cpp)
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);

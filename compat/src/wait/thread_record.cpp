@@ -38,7 +38,7 @@ void leave_thread(void *memory)
 void use_membarrier()
 {
     if (g_waits.membarrier.load(std::memory_order_relaxed) || sock::sandboxed())
-        return;
+        return full_fence();
     g_waits.membarrier.store(::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0,
                              std::memory_order_relaxed);
     full_fence(); // who has just seen that it is not used has published what this thread is to see
@@ -196,6 +196,13 @@ void synchronise_records()
 {
     full_fence();
     if (g_waits.membarrier.load(std::memory_order_relaxed))
+        ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+// The call after the change is for threads that have read it before.
+void synchronise_without_membarrier()
+{
+    if (g_waits.membarrier.exchange(false, std::memory_order_seq_cst))
         ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 

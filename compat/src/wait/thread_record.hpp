@@ -136,6 +136,8 @@ inline void order_record()
         full_fence();
 }
 void synchronise_records();
+// From now on by fences alone, which each wait pays for: a filter of system calls comes.
+void synchronise_without_membarrier();
 
 bool any_kernel_only_wait(const Set &set); // of other threads
 bool any_wait(const Set &set);

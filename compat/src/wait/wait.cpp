@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/base/spin_time.hpp"
@@ -91,12 +92,17 @@ std::int64_t turn_of(const Socket &s, short events)
     return (events & POLLOUT) != 0 ? held_until(s) : kForever;
 }
 
+bool sends_by_kernel(const Socket &s)
+{
+    const Stream *const stream = stream_of(s);
+    return stream == nullptr || stream->tx.path.load(std::memory_order_acquire) == Path::kKernel;
+}
+
 // What the kernel is to tell meanwhile, until `turn` at most. 0: look again.
 int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &sleeper, RingMask ring,
                     std::int64_t turn)
 {
-    const bool kernel_carries =
-        (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
+    const bool kernel_carries = (events & POLLOUT) == 0 || (sends_by_kernel(s) && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
                     {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(ring))), POLLIN, 0},
                     {sleeper.wake_fd(), POLLIN, 0}};
@@ -181,9 +187,11 @@ mux::SpinTime time_to_spin(Socket &s, short events, const Wait &wait)
     const std::int64_t turn = turn_of(s, events);
     if (turn != kForever && turn - now_ns() > kShortTurnNs) // nobody hastens the clock
         return {0, wait.deadline_ns};
-    mux::ThreadRecord *const record = mux::goes_by_habit(params.rx_poll_learns) ? mux::thread_record() : nullptr;
-    if (record == nullptr) // no memory, or the user has said it
-        return {params.rx_poll, wait.deadline_ns};
+    const bool by_habit = mux::goes_by_habit(params.rx_poll_learns);
+    mux::ThreadRecord *const record =
+        by_habit || mux::gives_way(params.rx_poll_gives_way) ? mux::thread_record() : nullptr;
+    if (record == nullptr || !by_habit) // no memory, or the user has said it
+        return {params.rx_poll * mux::kNanosPerLoop, wait.deadline_ns, record != nullptr ? &record->rest : nullptr};
     return {(events & POLLOUT) != 0 ? s.send_spins : s.receive_spins, record->rest, wait.deadline_ns};
 }
 

@@ -79,7 +79,7 @@ void line_has_level(void **)
     VMA_LOG(kInfo, "%d sheep", 3);
     VMA_LOG(kWarn, "one wolf");
     VMA_LOG(kError, "none");
-    assert_string_equal(log.content().c_str(), "VMA INFO: 3 sheep\nVMA WARNING: one wolf\nVMA ERROR: none\n");
+    assert_string_equal(log.content().c_str(), " VMA INFO: 3 sheep\n VMA WARNING: one wolf\n VMA ERROR: none\n");
 }
 
 void level_decides(void **)
@@ -88,7 +88,7 @@ void level_decides(void **)
     VMA_LOG(kInfo, "no");
     VMA_LOG(kDebug, "no");
     VMA_LOG(kWarn, "yes");
-    assert_string_equal(log.content().c_str(), "VMA WARNING: yes\n");
+    assert_string_equal(log.content().c_str(), " VMA WARNING: yes\n");
 }
 
 void details(void **)
@@ -96,18 +96,18 @@ void details(void **)
     {
         LogFile log("details1", Level::kInfo, 1);
         VMA_LOG(kInfo, "x");
-        assert_matches(log.content(), "Tid: +[0-9]+ VMA INFO: x\n");
+        assert_matches(log.content(), " Tid: +[0-9]+ VMA INFO: x\n");
     }
     {
         LogFile log("details2", Level::kInfo, 2);
         VMA_LOG(kInfo, "x");
         const std::string pid = std::to_string(::getpid());
-        assert_matches(log.content(), "Pid: +" + pid + " Tid: +" + pid + " VMA INFO: x\n");
+        assert_matches(log.content(), " Pid: +" + pid + " Tid: +" + pid + " VMA INFO: x\n");
     }
     {
         LogFile log("details3", Level::kDebug, 3);
         VMA_LOG(kDebug, "x");
-        assert_matches(log.content(), "Time: +[0-9]+\\.[0-9]{3} Pid: +[0-9]+ Tid: +[0-9]+ VMA DEBUG: x\n");
+        assert_matches(log.content(), " Time: +[0-9]+\\.[0-9]{3} Pid: +[0-9]+ Tid: +[0-9]+ VMA DEBUG: x\n");
     }
 }
 
@@ -117,7 +117,7 @@ void long_lines_are_cut(void **)
     const std::string much(5000, 'y');
     VMA_LOG(kInfo, "%s", much.c_str());
     VMA_LOG(kInfo, "next");
-    assert_matches(log.content(), "VMA INFO: y{100}y+\nVMA INFO: next\n");
+    assert_matches(log.content(), " VMA INFO: y{100}y+\n VMA INFO: next\n");
 }
 
 void errno_is_kept(void **)
@@ -126,7 +126,7 @@ void errno_is_kept(void **)
     errno = ENOTTY;
     VMA_LOG(kInfo, "x");
     assert_int_equal(errno, ENOTTY);
-    assert_string_equal(log.content().c_str(), "VMA INFO: x\n");
+    assert_string_equal(log.content().c_str(), " VMA INFO: x\n");
 }
 
 void file_is_appended_to(void **)
@@ -135,7 +135,7 @@ void file_is_appended_to(void **)
         LogFile log("twice");
         VMA_LOG(kInfo, "%d", i);
     }
-    assert_string_equal(content_of(path_of("twice")).c_str(), "VMA INFO: 0\nVMA INFO: 1\n");
+    assert_string_equal(content_of(path_of("twice")).c_str(), " VMA INFO: 0\n VMA INFO: 1\n");
 }
 
 void name_has_process_id(void **)
@@ -152,8 +152,8 @@ void name_has_process_id(void **)
     VMA_LOG(kInfo, "parent again");
     const std::string parents = content_of(path_of(("of-" + std::to_string(::getpid()) + "-%s").c_str()));
     const std::string childs = content_of(path_of(("of-" + std::to_string(child) + "-%s").c_str()));
-    assert_string_equal(parents.c_str(), "VMA INFO: parent\nVMA INFO: parent again\n");
-    assert_string_equal(childs.c_str(), "VMA INFO: child\n");
+    assert_string_equal(parents.c_str(), " VMA INFO: parent\n VMA INFO: parent again\n");
+    assert_string_equal(childs.c_str(), " VMA INFO: child\n");
 }
 
 // Runs `body` in a child whose descriptor 2 is `fd`.
@@ -217,7 +217,7 @@ void foreign_file_on_2_is_not_written(void **)
         return 0;
     });
     ::close(fd);
-    assert_string_equal(content_of(path).c_str(), "VMA WARNING: but here\n");
+    assert_string_equal(content_of(path).c_str(), " VMA WARNING: but here\n");
 }
 
 void unwritable_file_means_stderr(void **)
@@ -233,8 +233,8 @@ void unwritable_file_means_stderr(void **)
     });
     ::close(fd);
     assert_string_equal(content_of(path).c_str(),
-                        "VMA WARNING: VMA_LOG_FILE: /nowhere/at/all: No such file or directory; logging to stderr\n"
-                        "VMA INFO: x\n");
+                        " VMA WARNING: VMA_LOG_FILE: /nowhere/at/all: No such file or directory; logging to stderr\n"
+                        " VMA INFO: x\n");
 }
 
 void header_of_the_manual(void **)
@@ -244,26 +244,46 @@ void header_of_the_manual(void **)
         LogFile log("header");
         print_header(params);
         assert_matches(log.content(),
-                       "VMA INFO: VMA_VERSION: [0-9.]+-[0-9]+ Release built on [A-Z][a-z]{2} +[0-9]+ [0-9]{4} "
+                       " VMA INFO: -+\n"
+                       " VMA INFO: VMA_VERSION: [0-9.]+-[0-9]+ Release built on [A-Z][a-z]{2} +[0-9]+ [0-9]{4} "
                        "[0-9]{2}:[0-9]{2}:[0-9]{2}\n"
-                       "VMA INFO: Cmd Line: [^\n]*log_test[^\n]*\n"
-                       "VMA INFO: -+\n"
-                       "VMA INFO: Log Level {22}INFO {23}\\[VMA_TRACELEVEL\\]\n"
-                       "VMA INFO: Log File {50}\\[VMA_LOG_FILE\\]\n"
-                       "VMA INFO: -+\n");
+                       " VMA INFO: Cmd Line: [^\n]*log_test[^\n]*\n"
+                       " VMA INFO: -+\n"
+                       " VMA INFO: Log Level {22}INFO {23}\\[VMA_TRACELEVEL\\]\n"
+                       " VMA INFO: Log File {50}\\[VMA_LOG_FILE\\]\n"
+                       " VMA INFO: -+\n");
     }
     params.rx_poll = -1;
     {
         LogFile log("header2");
         print_header(params);
+        assert_true(log.content().find(
+                        " VMA INFO: Rx Poll Loops                  -1                         [VMA_RX_POLL]\n") !=
+                    std::string::npos);
+    }
+    params.cq_aim_interval_msec = 0;
+    params.tcp_nodelay = true;
+    {
+        LogFile log("header4");
+        print_header(params);
+        const std::string said = log.content();
+        assert_true(said.find(" VMA INFO: CQ Adaptive Moderation         Disabled                   [VMA_CQ_AIM_") !=
+                    std::string::npos);
         assert_true(
-            log.content().find("VMA INFO: Rx Poll Loops                  -1                         [VMA_RX_POLL]\n") !=
+            said.find(" VMA INFO: TCP nodelay                    1                          [VMA_TCP_NODELAY]") !=
             std::string::npos);
+    }
+    {
+        LogFile log("header5", Level::kDebug);
+        print_header(params);
+        const std::string said = log.content();
+        for (const char *const label : {"Current Time: ", "Pid: ", "System: ", "Architecture: ", "Node: "})
+            assert_true(said.find(std::string(" VMA DEBUG: ") + label) != std::string::npos);
     }
     LogFile log("header3", Level::kDetails);
     print_header(params);
     assert_true(log.content().find(
-                    "VMA DETAILS: Thread mode                    Multi spin lock            [VMA_THREAD_MODE]\n") !=
+                    " VMA DETAILS: Thread mode                    Multi spin lock            [VMA_THREAD_MODE]\n") !=
                 std::string::npos);
 }
 
@@ -300,8 +320,8 @@ void lines_go_to_the_programs_function(void **)
     const LogFile log("callback", Level::kDebug, 1);
     assert_null(::getenv("VMA_LOG_CB_FUNC_PTR"));
     VMA_LOG(kDebug, "one");
-    assert_matches(g_told, "5 Tid: +[0-9]+ VMA DEBUG: one\n");
-    assert_matches(log.content(), "Tid: +[0-9]+ VMA WARNING: said within\n");
+    assert_matches(g_told, "5  Tid: +[0-9]+ VMA DEBUG: one\n");
+    assert_matches(log.content(), " Tid: +[0-9]+ VMA WARNING: said within\n");
     const pid_t child = ::fork();
     if (child == 0) {
         reopen_log_in_child();
@@ -311,7 +331,7 @@ void lines_go_to_the_programs_function(void **)
     int status = -1;
     assert_int_equal(::waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_matches(log.content(), ".*\nTid: +[0-9]+ VMA INFO: child\n");
+    assert_matches(log.content(), ".*\n Tid: +[0-9]+ VMA INFO: child\n");
     const std::string much(5000, 'y');
     VMA_LOG(kInfo, "%s", much.c_str());
     assert_int_equal(g_told.back(), '\n');

@@ -13,9 +13,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "compat/src/engine/devices/moderation.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/helper_thread.hpp"
-#include "compat/src/engine/moderation.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/stats/region.hpp"
 #include "compat/src/table/stream.hpp"
@@ -152,22 +152,38 @@ void the_internal_thread_looks_so_often(void **)
     }
 }
 
+// `asked`: of SO_RCVBUF, 0 for the default.
+void expect_waiting(int asked, std::uint32_t ring)
+{
+    Pair pair;
+    if (asked != 0)
+        assert_int_equal(::setsockopt(pair.b.fd, SOL_SOCKET, SO_RCVBUF, &asked, sizeof asked), 0);
+    assert_true(offload(pair));
+    drain(pair);
+    const std::uint64_t before = pair.a.sent;
+    for (int i = 0; i < kTimes; ++i) {
+        send_some(pair.a, 32768);
+        sock::engine_drain();
+    }
+    assert_in_range(pair.a.sent - before, ring / 2, ring);
+    drain(pair);
+}
+
 // VMA_STREAM_RING: what a sender gets rid of while nobody reads, however long it tries.
 void so_much_waits_for_a_reader(void **)
 {
     for (const std::uint32_t ring : {65536U, 1048576U}) {
         const Changed size(config::g_params.stream_ring, ring);
-        Pair pair;
-        assert_true(offload(pair));
-        drain(pair);
-        const std::uint64_t before = pair.a.sent;
-        for (int i = 0; i < kTimes; ++i) {
-            send_some(pair.a, 32768);
-            sock::engine_drain();
-        }
-        assert_in_range(pair.a.sent - before, ring / 2, ring);
-        drain(pair);
+        expect_waiting(0, ring);
     }
+}
+
+// A program that makes SO_RCVBUF small holds its sender back by that.
+void a_small_receive_buffer_makes_a_small_ring(void **)
+{
+    const Changed size(config::g_params.stream_ring, 262144U);
+    for (const auto &[asked, ring] : {std::pair{0, 262144U}, {4096, 65536U}, {65536, 65536U}, {65537, 131072U}})
+        expect_waiting(asked, ring);
 }
 
 // VMA_TX_WRE, VMA_RX_WRE and VMA_TX_MAX_INLINE; their defaults are VMA's, not the provider's.
@@ -178,7 +194,7 @@ void queues_have_the_sizes_asked_for(void **)
     fi_info info = {};
     info.tx_attr = &tx;
     info.rx_attr = &rx;
-    const auto socket = std::make_unique<sock::Socket>();
+    const auto socket = std::make_unique<sock::Stream>();
     const Changed tx_default(config::g_params.tx_wre, 2048);
     const Changed rx_default(config::g_params.rx_wre, 16000);
     sock::kRemoteRing.prepare(*socket, info);
@@ -220,7 +236,7 @@ void an_endpoint_is_asked_for_device_memory(void **)
     ops.size = sizeof ops;
     ops.setopt = note_option;
     endpoint.ops = &ops;
-    const auto socket = std::make_unique<sock::Socket>();
+    const auto socket = std::make_unique<sock::Stream>();
     const Changed none(config::g_params.ring_dev_mem_tx, 0);
     assert_int_equal(sock::kRemoteRing.prepared(*socket, endpoint), 0);
     assert_int_equal(g_device_memory, 0);
@@ -247,7 +263,7 @@ void what_device_memory_carried_is_told(void **)
     ops.getopt = tell_memory;
     fid_ep endpoint = {};
     endpoint.ops = &ops;
-    const auto socket = std::make_unique<sock::Socket>();
+    const auto socket = std::make_unique<sock::Stream>();
     socket->remote = true;
     socket->endpoint = &endpoint;
     socket->record = &stats::claim(1000, IPPROTO_TCP, 4, false);
@@ -425,6 +441,7 @@ int main()
         cmocka_unit_test(the_internal_thread_takes_so_many),
         cmocka_unit_test(the_internal_thread_looks_so_often),
         cmocka_unit_test(so_much_waits_for_a_reader),
+        cmocka_unit_test(a_small_receive_buffer_makes_a_small_ring),
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
         cmocka_unit_test(what_device_memory_carried_is_told),

@@ -188,6 +188,23 @@ void latency_profile(void **)
     assert_int_equal(env.params.rx_poll, -1);
 }
 
+// Who asks for an endless spin by its own variable has it whoever waits for the processor.
+void endless_polls_of_a_profile_give_way(void **)
+{
+    Environment env;
+    env.read_again();
+    assert_false(env.params.rx_poll_gives_way);
+    assert_false(env.params.select_poll_gives_way);
+    env.read("VMA_SPEC", "latency");
+    assert_true(env.params.rx_poll_gives_way);
+    assert_true(env.params.select_poll_gives_way);
+    env.read("VMA_RX_POLL", "-1");
+    assert_false(env.params.rx_poll_gives_way);
+    assert_true(env.params.select_poll_gives_way);
+    env.read("VMA_SELECT_POLL", "-1");
+    assert_false(env.params.select_poll_gives_way);
+}
+
 void unknown_profile_is_none(void **)
 {
     Environment env;
@@ -247,12 +264,19 @@ void rows_are_sound(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_manuals), cmocka_unit_test(trace_levels),
-        cmocka_unit_test(details_follow_the_level), cmocka_unit_test(numbers_have_ranges),
-        cmocka_unit_test(rings_are_powers_of_two),  cmocka_unit_test(booleans_are_numbers),
-        cmocka_unit_test(empty_is_unset),           cmocka_unit_test(latency_profile),
-        cmocka_unit_test(unknown_profile_is_none),  cmocka_unit_test(texts_are_copied),
-        cmocka_unit_test(values_are_described),     cmocka_unit_test(rows_are_sound),
+        cmocka_unit_test(defaults_are_the_manuals),
+        cmocka_unit_test(trace_levels),
+        cmocka_unit_test(details_follow_the_level),
+        cmocka_unit_test(numbers_have_ranges),
+        cmocka_unit_test(rings_are_powers_of_two),
+        cmocka_unit_test(booleans_are_numbers),
+        cmocka_unit_test(empty_is_unset),
+        cmocka_unit_test(latency_profile),
+        cmocka_unit_test(endless_polls_of_a_profile_give_way),
+        cmocka_unit_test(unknown_profile_is_none),
+        cmocka_unit_test(texts_are_copied),
+        cmocka_unit_test(values_are_described),
+        cmocka_unit_test(rows_are_sound),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

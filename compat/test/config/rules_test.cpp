@@ -96,6 +96,13 @@ void rules_meet_addresses(void **)
     assert_true(meets("use os udp_connect *:53\r", "1.2.3.4", 53));
 }
 
+// As VMA's manual writes all of them. libvma makes 0 of the end, and no port is in the range.
+void all_ports_of_the_manual(void **)
+{
+    for (const std::uint16_t port : {std::uint16_t{0}, std::uint16_t{80}, std::uint16_t{65535}})
+        assert_true(meets("use os tcp_server *:0-65536", "1.2.3.4", port));
+}
+
 void any_transport_is_the_kernel_for_who_connects(void **)
 {
     assert_true(means_kernel(rule_of("use * tcp_client *:*")));
@@ -120,6 +127,8 @@ void errors_name_the_column(void **)
     wrong("use os tcp_server 10.0.0.256:80", 19, "expected an address");
     wrong("use os tcp_server 10.0.0.1", 27, "expected \":\"");
     wrong("use os tcp_server 10.0.0.1:65536", 28, "expected a port");
+    wrong("use os tcp_server 10.0.0.1:0-65537", 30, "not less than the first");
+    wrong("use os tcp_server 10.0.0.1:65536-65536", 28, "expected a port");
     wrong("use os tcp_server 10.0.0.1:080", 28, "expected a port");
     wrong("use os tcp_server 10.0.0.1:20-10", 31, "not less than the first");
     wrong("use os tcp_server 10.0.0.1/x:20", 28, "the length of a prefix");
@@ -226,9 +235,13 @@ void rules_are_added_in_front(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(rules_meet_addresses),     cmocka_unit_test(any_transport_is_the_kernel_for_who_connects),
-        cmocka_unit_test(errors_name_the_column),   cmocka_unit_test(libvma_is_followed_where_it_is_lenient),
-        cmocka_unit_test(sections_are_found),       cmocka_unit_test(odd_files_are_refused),
+        cmocka_unit_test(rules_meet_addresses),
+        cmocka_unit_test(all_ports_of_the_manual),
+        cmocka_unit_test(any_transport_is_the_kernel_for_who_connects),
+        cmocka_unit_test(errors_name_the_column),
+        cmocka_unit_test(libvma_is_followed_where_it_is_lenient),
+        cmocka_unit_test(sections_are_found),
+        cmocka_unit_test(odd_files_are_refused),
         cmocka_unit_test(rules_are_added_in_front),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -23,6 +23,17 @@ using namespace vma::stats;
 
 namespace {
 
+// Nobody captures.
+void sent(Slot &slot, std::uint64_t bytes)
+{
+    vma::stats::sent(slot, bytes, [](const Slot &) {});
+}
+
+void received(Slot &slot, std::uint64_t bytes)
+{
+    vma::stats::received(slot, bytes, [](const Slot &) {});
+}
+
 constexpr std::uint32_t kSlots = 3;
 std::string g_folder;
 
@@ -192,6 +203,35 @@ void test_what_was_paced(void **)
     assert_int_equal(view_of(slot).paced_bytes, 0);
 }
 
+// Why a socket is the kernel's, as far as what is known of it tells.
+void test_why_it_is_the_kernels(void **)
+{
+    const auto reason = [](auto &&change) {
+        Slot slot = {};
+        slot.facts.protocol = IPPROTO_TCP;
+        slot.now.rx.os_packets = 3;
+        slot.now.tx.os_packets = 4;
+        change(slot.facts);
+        explain_kernel(slot, 32);
+        return std::string(slot.facts.reason);
+    };
+    assert_string_equal(reason([](Facts &) {}).c_str(), "7 sends and receives, VMA_LIFT_AFTER is 32");
+    const auto looked_at = [](Facts &f) { f.flags = kCandidate; };
+    assert_string_equal(reason(looked_at).c_str(), "no accelerated peer was found");
+    const auto datagrams = [](Facts &f) { f.protocol = IPPROTO_UDP; };
+    assert_string_equal(reason(datagrams).c_str(), "no accelerated peer was found");
+    const auto listens = [](Facts &f) { f.tcp_state = 10; };
+    assert_string_equal(reason(listens).c_str(), "it listens");
+    const auto another_user = [](Facts &f) { f.flags = kCandidate | kOtherUser, f.peer_user = 33; };
+    assert_non_null(strstr(reason(another_user).c_str(), "the other end is user 33's"));
+    const auto by_vmad = [](Facts &f) { f.flags = kCandidate | kByVmad; };
+    assert_non_null(strstr(reason(by_vmad).c_str(), "vmad introduced nobody"));
+    const auto given = [](Facts &f) { f.flags = kByVmad, strcpy(f.reason, "splice"); };
+    assert_string_equal(reason(given).c_str(), "splice");
+    const auto accelerated = [](Facts &f) { f.way = Way::kLocal; };
+    assert_string_equal(reason(accelerated).c_str(), "");
+}
+
 // No number that a file can have makes a wrong one, or one below 0.
 void test_numbers_that_lie(void **)
 {
@@ -223,6 +263,71 @@ void test_end_takes_only_our_file(void **)
     assert_int_not_equal(::access(file_name().c_str(), F_OK), 0);
 }
 
+const Closed &closed_in(const std::vector<char> &file)
+{
+    return reinterpret_cast<const Header *>(file.data())->closed;
+}
+
+// A process's totals never fall: what closed sockets and sets have counted is kept, also of records beyond the file.
+void test_closed_stay_with_the_process(void **)
+{
+    const Closed before = closed_in(read_file());
+    Slot *slots[kSlots + 2];
+    for (Slot *&slot : slots)
+        slot = &take(30);
+    slots[kSlots + 1]->facts.protocol = IPPROTO_UDP;
+    for (Slot *slot : slots) {
+        sent(*slot, 10);
+        os_received(*slot, 5);
+        give_back(*slot);
+    }
+    Mux &set = claim_set(9);
+    set.now.ready = 3;
+    give_back(set);
+    const Closed now = closed_in(read_file());
+    assert_int_equal(now.tcp.tx.bytes - before.tcp.tx.bytes, (kSlots + 1) * 10);
+    assert_int_equal(now.tcp.rx.os_bytes - before.tcp.rx.os_bytes, (kSlots + 1) * 5);
+    assert_int_equal(now.tcp_sockets - before.tcp_sockets, kSlots + 1);
+    assert_int_equal(now.udp.tx.packets - before.udp.tx.packets, 1);
+    assert_int_equal(now.udp_sockets - before.udp_sockets, 1);
+    assert_int_equal(now.epoll.ready - before.epoll.ready, 3);
+    assert_int_equal(now.turn % 2, 0);
+    assert_int_not_equal(now.turn, before.turn);
+}
+
+// As a reader makes it.
+std::uint64_t sent_by(const char *device)
+{
+    const std::vector<char> file = read_file();
+    const Ring *const rings = reinterpret_cast<const Header *>(file.data())->rings;
+    for (std::uint32_t place = 0; place < kMostRings; ++place) {
+        if (strcmp(rings[place].name, device) != 0)
+            continue;
+        std::uint64_t sum = rings[place].tx_bytes;
+        for (std::uint32_t i = 0; i < kSlots; ++i)
+            if (slot_at(file, i).facts.fd >= 0 && slot_at(file, i).facts.ring == place + 1)
+                sum += slot_at(file, i).now.tx.bytes;
+        return sum;
+    }
+    return 0;
+}
+
+// What a socket has sent by one device does not go with it to another.
+void test_ring_keeps_those_that_moved(void **)
+{
+    Slot &slot = take(31);
+    use_ring(slot, RingKind::kLocal, "local");
+    sent(slot, 100);
+    use_ring(slot, RingKind::kEthernet, "second");
+    sent(slot, 7);
+    use_ring(slot, RingKind::kEthernet, "second");
+    assert_int_equal(sent_by("local"), 100);
+    assert_int_equal(sent_by("second"), 7);
+    give_back(slot);
+    assert_int_equal(sent_by("local"), 100);
+    assert_int_equal(sent_by("second"), 7);
+}
+
 } // namespace
 
 int main()
@@ -233,11 +338,18 @@ int main()
     vma::config::g_params.stats_shmem_dir = g_folder.c_str();
     vma::config::g_params.stats_fd_num = kSlots;
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts_are_in_the_file),  cmocka_unit_test(test_records_beyond_the_file),
-        cmocka_unit_test(test_record_is_taken_again),   cmocka_unit_test(test_child_counts_apart),
-        cmocka_unit_test(test_queues_and_pools),        cmocka_unit_test(test_what_was_paced),
-        cmocka_unit_test(test_ring_keeps_the_closed),   cmocka_unit_test(test_numbers_that_lie),
+        cmocka_unit_test(test_counts_are_in_the_file),
+        cmocka_unit_test(test_records_beyond_the_file),
+        cmocka_unit_test(test_record_is_taken_again),
+        cmocka_unit_test(test_child_counts_apart),
+        cmocka_unit_test(test_queues_and_pools),
+        cmocka_unit_test(test_what_was_paced),
+        cmocka_unit_test(test_ring_keeps_those_that_moved),
+        cmocka_unit_test(test_ring_keeps_the_closed),
+        cmocka_unit_test(test_numbers_that_lie),
+        cmocka_unit_test(test_closed_stay_with_the_process),
         cmocka_unit_test(test_end_takes_only_our_file),
+        cmocka_unit_test(test_why_it_is_the_kernels),
     };
     const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
     std::filesystem::remove_all(g_folder);

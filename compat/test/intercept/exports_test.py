@@ -18,11 +18,11 @@ MAP = pathlib.Path(__file__).resolve().parents[2] / "libvma.map"
 
 # What programs call that concerns stream sockets and the life of descriptors, with the other names that glibc has for it.
 NEEDED = """
-    socket socketpair pipe pipe2 __pipe accept accept4 connect __connect listen shutdown
+    socket socketpair pipe pipe2 __pipe accept accept4 bind connect __connect listen shutdown
     open open64 openat openat64 creat creat64 __open __open64
     close __close close_range closefrom dup dup2 dup3 __dup2 fcntl fcntl64 __fcntl ioctl
     fclose _IO_fclose freopen freopen64 fdopen _IO_fdopen dprintf vdprintf __dprintf_chk __vdprintf_chk
-    getsockopt setsockopt getsockname sockatmark
+    getsockopt setsockopt getsockname getpeername sockatmark
     read __read readv preadv2 preadv64v2 recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
     write __write writev pwritev2 pwritev64v2 send __send sendto sendmsg sendmmsg sendfile sendfile64 splice
     select __select pselect poll __poll ppoll __poll_chk __ppoll_chk

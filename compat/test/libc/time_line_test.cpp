@@ -9,7 +9,7 @@
 #include <random>
 
 #include "compat/src/base/time_line.hpp"
-#include "compat/src/engine/device_time.hpp"
+#include "compat/src/engine/devices/device_time.hpp"
 #include "fabtests/seed.hpp"
 
 using namespace vma::sock;

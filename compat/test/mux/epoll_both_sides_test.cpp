@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Rules of epoll for a set that has the kernel's events and ours: merging, fairness, sets inside of sets, timeouts. The
-// rules for one entry are in epoll_test.cpp.
+// rules for one entry are in epoll_test.cpp, those of order in order_test.cpp.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -9,13 +9,12 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <functional>
 #include <vector>
 
 #include "compat/src/config/params.hpp"
-#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/test/mux/at_the_kernel.hpp"
 #include "compat/test/mux/epoll_look.hpp"
 #include "compat/test/mux/fake_socket.hpp"
 
@@ -25,28 +24,6 @@ using namespace vma;
 using namespace epoll_look;
 
 // ---- merging and fairness -------------------------------------------------------------------------------------------
-
-// What another thread does in the moment in which a wait has heard from the kernel.
-struct AfterTheKernel {
-    using Call = decltype(libc::real.epoll_wait);
-    explicit AfterTheKernel(std::function<void()> act)
-    {
-        g_act = std::move(act);
-        g_real = libc::real.epoll_wait;
-        libc::real.epoll_wait = [](int epfd, epoll_event *events, int max, int timeout) {
-            const int n = g_real(epfd, events, max, timeout);
-            libc::real.epoll_wait = g_real; // once
-            g_act();
-            return n;
-        };
-    }
-    ~AfterTheKernel() { libc::real.epoll_wait = g_real; }
-    AfterTheKernel(const AfterTheKernel &) = delete;
-    AfterTheKernel &operator=(const AfterTheKernel &) = delete;
-
-    static inline std::function<void()> g_act;
-    static inline Call g_real = nullptr;
-};
 
 // wrk takes a report with nothing to read behind it for an error of the connection.
 void offloaded_while_the_kernel_reports_it(void **)
@@ -62,7 +39,7 @@ void offloaded_while_the_kernel_reports_it(void **)
     config::g_params.select_skip_os = 1; // each wait asks the kernel first
     Events seen;
     {
-        const AfterTheKernel offload([late, next] {
+        const fake::AfterTheKernel offload([late, next] {
             assert_true(fake::offload(late));
             assert_true(fake::offload(next));
         });
@@ -123,101 +100,6 @@ void ready_entries_take_turns(void **)
     std::for_each(fds.begin(), fds.end(), fake::close_socket);
     ASSERT_NOTHING(epfd);
     fake::close_set(epfd);
-}
-
-// ---- order ----------------------------------------------------------------------------------------------------------
-
-// A set with a pipe, which only the kernel knows of, and two taken sockets. A peer writes to the pipe, then to the
-// first socket, and another thread polls the engine.
-struct InTurn {
-    InTurn()
-    {
-        assert_int_equal(::pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC), 0);
-        assert_int_equal(add(one.epfd, pipe_fds[0], kIn), 0);
-        assert_int_equal(add(one.epfd, other, kIn), 0);
-        assert_true(fake::offload(other));
-        ASSERT_NOTHING(one.epfd);
-        config::g_params.select_skip_os = 1000; // the kernel is not asked first
-        config::g_params.select_poll_os_ratio = 0;
-        g_now = this;
-    }
-    ~InTurn()
-    {
-        config::g_params = before;
-        fake::close_socket(other);
-        ::close(pipe_fds[0]);
-        ::close(pipe_fds[1]);
-    }
-    InTurn(const InTurn &) = delete;
-    InTurn &operator=(const InTurn &) = delete;
-
-    static void happens()
-    {
-        assert_int_equal(::write(g_now->pipe_fds[1], "x", 1), 1);
-        fake::deliver(g_now->one.fd);
-        sock::engine_poll(sock::kMainRing);
-    }
-    // In no result is the socket without the pipe, and both are told of.
-    void check(const Events &first) const
-    {
-        const auto has_pipe = [this](const Events &seen) {
-            return seen.count(static_cast<std::uint64_t>(pipe_fds[0])) == 1;
-        };
-        assert_true(has_pipe(first) || first.count(static_cast<std::uint64_t>(one.fd)) == 0);
-        const Events second = look(one.epfd);
-        assert_true(has_pipe(first) || has_pipe(second));
-        assert_int_equal(second.count(static_cast<std::uint64_t>(one.fd)), 1);
-    }
-
-    const config::Params before = config::g_params;
-    One one{kIn};
-    const int other = fake::open_socket();
-    int pipe_fds[2] = {-1, -1};
-
-    static inline const InTurn *g_now = nullptr;
-};
-
-void first_by_the_kernel_which_was_asked_before(void **)
-{
-    const InTurn both;
-    Events seen;
-    {
-        const AfterTheKernel act(InTurn::happens);
-        seen = look(both.one.epfd);
-    }
-    both.check(seen);
-}
-
-void first_by_the_kernel_while_the_list_is_looked_at(void **)
-{
-    const InTurn both;
-    fake::deliver(both.other);
-    ASSERT_EVENTS(both.one.epfd, just(both.other, kIn));
-    drain(both.other); // it is on the list, and not ready
-    fake::g_after_look = InTurn::happens;
-    const Events seen = look(both.one.epfd);
-    assert_null(fake::g_after_look);
-    both.check(seen);
-}
-
-// The pipe has something all the time.
-void only_what_may_be_later_asks_the_kernel(void **)
-{
-    const InTurn both;
-    const auto has_pipe = [&both](const Events &seen) {
-        return seen.count(static_cast<std::uint64_t>(both.pipe_fds[0])) == 1;
-    };
-    fake::deliver(both.one.fd);
-    ASSERT_EVENTS(both.one.epfd, just(both.one.fd, kIn));
-    assert_int_equal(::write(both.pipe_fds[1], "x", 1), 1);
-    fake::deliver_behind_nothing(both.other);
-    const Events first = look(both.one.epfd);
-    assert_int_equal(first.count(static_cast<std::uint64_t>(both.other)), 1);
-    assert_false(has_pipe(first));
-    fake::deliver(both.other);
-    assert_true(has_pipe(look(both.one.epfd)));
-    drain(both.one.fd);
-    drain(both.other);
 }
 
 // ---- nesting --------------------------------------------------------------------------------------------------------
@@ -324,9 +206,6 @@ int main()
         cmocka_unit_test(offloaded_while_the_kernel_reports_it),
         cmocka_unit_test(kernel_events_come_along),
         cmocka_unit_test(ready_entries_take_turns),
-        cmocka_unit_test(first_by_the_kernel_which_was_asked_before),
-        cmocka_unit_test(first_by_the_kernel_while_the_list_is_looked_at),
-        cmocka_unit_test(only_what_may_be_later_asks_the_kernel),
         cmocka_unit_test(set_inside_of_a_set),
         cmocka_unit_test(nested_before_the_socket_is_offloaded),
         cmocka_unit_test(nested_with_kernel_events),

@@ -104,19 +104,33 @@ void finish_peer(int fd)
     ::shutdown(at(fd).peer, SHUT_WR);
 }
 
-void post(int fd, std::uint32_t events)
+namespace {
+
+void post_event(const Event &event)
 {
     Engine &e = engine();
     bool wake = false;
     {
         sock::LockGuard guard(e.lock);
-        e.queue.push_back({&at(fd), events});
+        e.queue.push_back(event);
         wake = e.armed;
         e.armed = false;
     }
     const std::uint64_t one = 1;
     if (wake) [[maybe_unused]]
         const ssize_t n = ::write(e.wait_fd, &one, sizeof one);
+}
+
+} // namespace
+
+void post(int fd, std::uint32_t events)
+{
+    post_event({&at(fd), events});
+}
+
+void deliver_at_take(int fd)
+{
+    post_event({&at(fd), POLLIN | POLLRDNORM, 1});
 }
 
 void deliver(int fd)

@@ -36,6 +36,7 @@ namespace vma::fake {
 struct Event {
     sock::Socket *socket;
     std::uint32_t events;
+    int bytes = 0; // that are there once it is taken
 };
 
 struct Engine {

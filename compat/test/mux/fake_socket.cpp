@@ -24,6 +24,8 @@ namespace vma::fake {
 
 bool g_quiet_kernel = false;
 void (*g_after_look)() = nullptr;
+void (*g_after_take)() = nullptr;
+void (*g_before_drain)() = nullptr;
 
 Engine &engine()
 {
@@ -75,6 +77,12 @@ struct WakeFd { // closed with the thread
     const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ~WakeFd() { ::close(fd); }
 };
+
+void once(void (*&hook)())
+{
+    if (hook != nullptr)
+        std::exchange(hook, nullptr)();
+}
 
 std::uint32_t kernel_events(int fd, std::uint32_t interest)
 {
@@ -141,8 +149,8 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
         return kernel_events(fd, interest) & (interest | kAlways);
     const std::uint32_t kernel = fake::g_quiet_kernel ? 0 : kernel_events(fd, interest & ~kOut);
     const std::uint32_t found = (kernel | ready_events_fast(s, interest)) & (interest | kAlways);
-    if (found == 0 && fake::g_after_look != nullptr)
-        std::exchange(fake::g_after_look, nullptr)();
+    if (found == 0)
+        once(fake::g_after_look);
     return found;
 }
 
@@ -214,6 +222,11 @@ unsigned poll_locked(Engine &e)
         const Event event = e.queue.front();
         e.queue.pop_front();
         e.lock.unlock();
+        once(fake::g_after_take);
+        if (event.bytes != 0) {
+            notify(*event.socket, 0);
+            event.socket->bytes.fetch_add(event.bytes);
+        }
         notify(*event.socket, event.events);
     }
     e.lock.unlock();
@@ -234,6 +247,7 @@ unsigned engine_poll(RingMask)
 
 unsigned engine_drain(RingMask)
 {
+    once(fake::g_before_drain);
     const LockGuard guard(engine().poll_lock);
     return poll_locked(engine());
 }

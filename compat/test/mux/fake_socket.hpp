@@ -8,8 +8,10 @@
 
 namespace vma::fake {
 
-extern bool g_quiet_kernel;    // the kernel has never news of offloaded sockets: looking at them takes no system call
-extern void (*g_after_look)(); // called once, between a socket's being found not ready and the answer
+extern bool g_quiet_kernel;      // the kernel has never news of offloaded sockets: looking at them takes no system call
+extern void (*g_after_look)();   // called once, between a socket's being found not ready and the answer
+extern void (*g_after_take)();   // likewise, by who polls, between taking an event off the queue and telling of it
+extern void (*g_before_drain)(); // likewise, by who drains the queue, before waiting for who polls
 
 int open_socket(); // a tracked socket; returns its descriptor
 int dup_socket(int fd);
@@ -18,6 +20,7 @@ void close_peer(int fd);             // the peer's end of the kernel connection
 void finish_peer(int fd);            // the peer shuts its sending side down, in the kernel
 void deliver(int fd);                // a byte from the peer, by the path the socket is on
 void deliver_behind_nothing(int fd); // who sends it has done nothing by the kernel meanwhile; of an offloaded socket
+void deliver_at_take(int fd);        // a byte that nobody sees before it is taken off the queue; of an offloaded socket
 bool consume(int fd);                // reads one; false: there was none
 void set_full(int fd, bool full);    // no room to send by the endpoint
 void post(int fd, std::uint32_t events); // an event in the engine's queue, whatever it is about

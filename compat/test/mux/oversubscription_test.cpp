@@ -32,15 +32,16 @@ void stay_on(int cpu)
 class Oversubscriptioned
 {
 public:
-    Oversubscriptioned()
+    explicit Oversubscriptioned(bool computes = false) // the other one: for whole time slices
     {
         assert_int_equal(::pthread_getaffinity_np(::pthread_self(), sizeof before_, &before_), 0);
         const int cpu = ::sched_getcpu();
         stay_on(cpu);
-        other_ = std::thread([this, cpu] {
+        other_ = std::thread([this, cpu, computes] {
             stay_on(cpu);
             while (!over_.load(std::memory_order_relaxed))
-                ::sched_yield();
+                if (!computes)
+                    ::sched_yield();
         });
     }
     Oversubscriptioned(const Oversubscriptioned &) = delete;
@@ -101,6 +102,47 @@ void spin_without_limit_goes_on(void **)
         assert_false(spin.over());
 }
 
+// What a profile says is no word of the user's: beside a thread that computes such a spin ends too, and the next ones
+// rest.
+void spin_without_limit_of_a_profile_gives_way(void **)
+{
+    const Oversubscriptioned oversubscription(true);
+    Rest rest;
+    SpinTime spin(-1, kForever, &rest);
+    assert_true(spin.spins());
+    while (!spin.over()) {
+    }
+    assert_true(rest.until != 0);
+    rest.until = std::numeric_limits<std::int64_t>::max();
+    assert_false(SpinTime(-1, kForever, &rest).spins());
+    assert_true(SpinTime(-1, kForever).spins());
+}
+
+// A spin that finds something as soon as it has its processor back, each time, never gets to ask whether it is over.
+void what_is_found_after_a_long_turn_counts(void **)
+{
+    const Oversubscriptioned oversubscription(true);
+    Rest rest;
+    while (rest.until == 0) {
+        SpinTime spin(-1, kForever, &rest);
+        for (int turns = 0; turns < 2 && !spin.over();) // polite, and then a turn
+            turns += spin.polite() ? 1 : 0;
+        spin.hit();
+    }
+}
+
+void with_a_device_no_profile_gives_way(void **)
+{
+    auto &words = vma::sock::g_process.oversubscription;
+    assert_true(gives_way(true));
+    assert_false(gives_way(false));
+    for (std::atomic<bool> *word : {&words.devices_are_polled, &words.turns_are_for_ports}) {
+        word->store(true, std::memory_order_relaxed);
+        assert_false(gives_way(true));
+        word->store(false, std::memory_order_relaxed);
+    }
+}
+
 void with_a_port_nobody_is_oversubscribed(void **)
 {
     const Oversubscriptioned oversubscription;
@@ -120,6 +162,9 @@ int main()
         cmocka_unit_test_setup(spin_of_hours_ends, forget),
         cmocka_unit_test_setup(no_other_begins, forget),
         cmocka_unit_test_setup(spin_without_limit_goes_on, forget),
+        cmocka_unit_test_setup(spin_without_limit_of_a_profile_gives_way, forget),
+        cmocka_unit_test_setup(what_is_found_after_a_long_turn_counts, forget),
+        cmocka_unit_test_setup(with_a_device_no_profile_gives_way, forget),
         cmocka_unit_test_setup(with_a_port_nobody_is_oversubscribed, forget),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

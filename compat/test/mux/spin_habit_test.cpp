@@ -127,6 +127,48 @@ void what_is_lost_to_others_adds_up(void **)
     assert_int_equal(rest.until, now + kMs);
 }
 
+// Virtual time: a thread that spins for ever as a profile has it, and what others take of its time.
+class Spinner
+{
+public:
+    // Gaps between its looks of so many ns, one after the other, in which others ran or nobody did. How many until it
+    // gives way; `most`: it does not.
+    int gaps_until_it_gives_way(std::int64_t length, bool others_ran, int most)
+    {
+        for (int i = 1; i < most; ++i) {
+            now += length;
+            if (gap_is_too_much(rest, now, length, [others_ran](Rest &) { return others_ran; }))
+                return i;
+        }
+        return most;
+    }
+    Rest rest;
+    std::int64_t now = 1'000'000'000'000;
+};
+
+void turns_that_come_back_at_once_are_no_loss(void **)
+{
+    Spinner spinner;
+    assert_int_equal(spinner.gaps_until_it_gives_way(2'000, true, 100'000), 100'000);
+    assert_int_equal(spinner.gaps_until_it_gives_way(3'000'000, false, 1000), 1000); // a look that took long
+    assert_int_equal(spinner.rest.until, 0);
+}
+
+void time_slices_of_others_are(void **)
+{
+    Spinner spinner;
+    assert_int_equal(spinner.gaps_until_it_gives_way(3'000'000, true, 1000), 1); // a time slice of who computes
+    std::int64_t rests = 1'000'000;
+    assert_int_equal(spinner.rest.until, spinner.now + rests);
+    for (int i = 0; i < 10; ++i) { // the longer, the more often it is found again
+        rests = std::min<std::int64_t>(2 * rests, 64'000'000);
+        spinner.now = spinner.rest.until;
+        assert_int_equal(spinner.gaps_until_it_gives_way(1'000'000, true, 1000), 1);
+        assert_int_equal(spinner.rest.until, spinner.now + rests);
+    }
+    assert_in_range(spinner.gaps_until_it_gives_way(50'000, true, 1000), 10, 20); // short slices add up
+}
+
 void long_turns_are_given_less_and_less_often(void **)
 {
     constexpr std::int64_t kMs = 1'000'000;
@@ -160,6 +202,8 @@ int main()
         cmocka_unit_test(what_comes_in_turns),
         cmocka_unit_test(a_spin_ends_by_itself_and_counts),
         cmocka_unit_test(what_is_lost_to_others_adds_up),
+        cmocka_unit_test(turns_that_come_back_at_once_are_no_loss),
+        cmocka_unit_test(time_slices_of_others_are),
         cmocka_unit_test(long_turns_are_given_less_and_less_often),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

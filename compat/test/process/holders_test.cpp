@@ -46,7 +46,7 @@ public:
     // It comes to run for the first time.
     void run() const { tell('r'); }
     // It closes its copy.
-    void close(const sock::Socket &s) const
+    void close(const sock::Stream &s) const
     {
         index_ = s.index;
         tell('c');
@@ -166,7 +166,7 @@ void told(const Child &child)
     sock::holders_after_fork(child.pid);
 }
 
-bool is_alone(sock::Socket &s)
+bool is_alone(sock::Stream &s)
 {
     sock::LockGuard guard(sock::g_offload.lock);
     return sock::hold_alone(s);
@@ -176,7 +176,7 @@ void children_end_in_any_order(void **)
 {
     for (const bool told_first : {false, true}) {
         const Pair pair;
-        sock::Socket &s = *pair.a.s;
+        sock::Stream &s = *pair.a.s;
         const Child child;
         assert_false(is_alone(s));
         if (told_first)
@@ -195,7 +195,7 @@ void children_end_in_any_order(void **)
 void a_late_child_takes_nobody_elses_place(void **)
 {
     const Pair pair;
-    sock::Socket &s = *pair.a.s;
+    sock::Stream &s = *pair.a.s;
     const Child first;
     told(first);
     const Child second;
@@ -212,8 +212,8 @@ void a_late_child_takes_nobody_elses_place(void **)
 void who_closes_its_copy_holds_nothing(void **)
 {
     const Pair pair;
-    sock::Socket &a = *pair.a.s;
-    sock::Socket &b = *pair.b.s;
+    sock::Stream &a = *pair.a.s;
+    sock::Stream &b = *pair.b.s;
     const Child child;
     child.run();
     told(child);
@@ -227,7 +227,7 @@ void who_closes_its_copy_holds_nothing(void **)
 void a_grandchild_holds_it_too(void **)
 {
     const Pair pair;
-    sock::Socket &s = *pair.a.s;
+    sock::Stream &s = *pair.a.s;
     const Child child;
     child.run();
     told(child);
@@ -244,7 +244,7 @@ void a_grandchild_holds_it_too(void **)
 void a_process_that_becomes_another_program_holds_nothing(void **)
 {
     const Pair pair;
-    sock::Socket &s = *pair.a.s;
+    sock::Stream &s = *pair.a.s;
     const Child child;
     child.run();
     told(child);
@@ -260,7 +260,7 @@ void a_process_that_becomes_another_program_holds_nothing(void **)
 void what_survives_an_exec_is_never_alone(void **)
 {
     const Pair pair;
-    sock::Socket &s = *pair.a.s;
+    sock::Stream &s = *pair.a.s;
     const Child child;
     sock::share_for_good(s);
     child.run();
@@ -272,7 +272,7 @@ void what_survives_an_exec_is_never_alone(void **)
 void killed_children_hold_nothing(void **)
 {
     const Pair pair;
-    sock::Socket &s = *pair.a.s;
+    sock::Stream &s = *pair.a.s;
     for (int i = 0; i < 20; ++i) {
         const Child child;
         told(child);

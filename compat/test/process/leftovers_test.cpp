@@ -6,14 +6,18 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include <rdma/fi_endpoint.h>
@@ -22,6 +26,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rendezvous/shared_leftovers.hpp"
+#include "compat/src/rendezvous/unread_links.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
@@ -57,7 +62,7 @@ void give_to_all(Pair &pair)
 {
     sock::share_leftovers(*pair.b.s, false);
     assert_null(pair.b.s->rx.leftovers);
-    assert_non_null(pair.b.s->rx.unread.load());
+    assert_non_null(pair.b.s->unread.load());
 }
 
 bool folder_exists()
@@ -142,7 +147,7 @@ void a_descriptor_finds_them(void **)
     assert_true(sock::adopt(other, false));
     End end = pair.b;
     end.fd = other;
-    end.s = sock::lookup(other);
+    end.s = static_cast<sock::Stream *>(sock::lookup(other));
     assert_int_equal(sock::shared_left(*end.s), left);
     receive_some(end, pair.a, kBytes, 0);
     assert_int_equal(sock::shared_left(*pair.b.s), left - kBytes);
@@ -150,6 +155,72 @@ void a_descriptor_finds_them(void **)
     libc::real.close(other);
     pair.b.received = end.received;
     drain(pair);
+}
+
+// What happens in another process just before the next shmdt() or shmctl() of this one; once.
+void (*g_meanwhile)() = nullptr;
+sock::SharedLeftovers *g_other = nullptr;
+
+void let_it_happen()
+{
+    if (void (*const meanwhile)() = std::exchange(g_meanwhile, nullptr))
+        meanwhile();
+}
+
+// As exec() leaves a segment.
+void detach(sock::SharedLeftovers &u)
+{
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    ::syscall(SYS_shmdt, reinterpret_cast<std::uintptr_t>(sock::unread_room(u)) & ~(page - 1));
+}
+
+void other_becomes_another_program()
+{
+    sock::unread_handed(*g_other);
+    detach(*g_other);
+}
+
+// A socket with ten unread bytes that two processes hold: `mine` is this one's. Before the next call of ours the other
+// one hands them to the program that it becomes.
+struct Held {
+    int fd = libc::real.socket(AF_INET, SOCK_STREAM, 0);
+    sock::SharedLeftovers *mine = nullptr;
+
+    Held()
+    {
+        mine = sock::make_unread(fd, 10);
+        assert_non_null(mine);
+        sock::publish_unread(*mine, 10, 0);
+        g_other = sock::find_unread(fd, false);
+        assert_non_null(g_other);
+        g_meanwhile = other_becomes_another_program;
+    }
+
+    ~Held()
+    {
+        ::free(g_other); // of the program that was: only its memory is ours as well
+        sock::SharedLeftovers *const found = sock::find_unread(fd, true); // that program
+        assert_non_null(found);
+        assert_int_equal(sock::unread_left(*found), 10);
+        sock::leave_unread(found);
+        assert_false(folder_exists());
+        libc::real.close(fd);
+    }
+};
+
+void the_last_but_one_leaves_while_it_is_handed_on(void **)
+{
+    const Held held;
+    sock::leave_unread(held.mine);
+    assert_null(g_meanwhile);
+}
+
+void nobody_is_the_last_while_it_is_handed_on(void **)
+{
+    const Held held;
+    assert_false(sock::is_last_with(*held.mine));
+    assert_null(g_meanwhile);
+    sock::leave_unread(held.mine);
 }
 
 // Nobody has read them: they go with the last one, or with the next program if that was killed.
@@ -226,7 +297,7 @@ void check_error_of_what_has_not_come(bool forks)
         sock::fall_back(*pair.b.s, true);
     const int other = libc::real.dup(pair.b.fd); // another process finds the error, too; the first who asks is told
     assert_true(sock::adopt(other, false));
-    sock::Socket &reader = forks ? *pair.b.s : *sock::lookup(other);
+    sock::Stream &reader = forks ? *pair.b.s : static_cast<sock::Stream &>(*sock::lookup(other));
     assert_int_equal(sock::ready_events(reader, forks ? pair.b.fd : other, POLLIN) & (POLLIN | POLLERR),
                      POLLIN | POLLERR);
     assert_int_equal(sock::receive(reader, forks ? pair.b.fd : other, bytes, sizeof bytes, MSG_DONTWAIT), -1);
@@ -264,7 +335,7 @@ void nothing_unread_leaves_nothing(void **)
     pair.b.s->rx.consumed += kBytes;
     pair.b.received += kBytes;
     sock::share_leftovers(*pair.b.s, true);
-    assert_null(pair.b.s->rx.unread.load());
+    assert_null(pair.b.s->unread.load());
     assert_false(folder_exists());
 }
 
@@ -313,15 +384,28 @@ void a_stream_is_offloaded_again(void **)
         sock::return_one(*pair.b.s, sock::Heir::kLibrary);
         assert_non_null(pair.b.s->rx.leftovers);
         sock::share_leftovers(*pair.b.s, false);
-        assert_non_null(pair.b.s->rx.unread.load());
+        assert_non_null(pair.b.s->unread.load());
         drain(pair);
         assert_true(offload(pair));
-        assert_null(pair.b.s->rx.unread.load());
+        assert_null(pair.b.s->unread.load());
         drain(pair);
     }
 }
 
 } // namespace
+
+// In libc's place.
+extern "C" int shmdt(const void *address) noexcept
+{
+    let_it_happen();
+    return static_cast<int>(::syscall(SYS_shmdt, address));
+}
+
+extern "C" int shmctl(int id, int command, shmid_ds *about) noexcept
+{
+    let_it_happen();
+    return static_cast<int>(::syscall(SYS_shmctl, id, command, about));
+}
 
 int main()
 {
@@ -331,6 +415,8 @@ int main()
         cmocka_unit_test(bytes_by_both_ways_are_shared),
         cmocka_unit_test(readers_race),
         cmocka_unit_test(a_descriptor_finds_them),
+        cmocka_unit_test(the_last_but_one_leaves_while_it_is_handed_on),
+        cmocka_unit_test(nobody_is_the_last_while_it_is_handed_on),
         cmocka_unit_test(a_peer_dies_without_an_answer),
         cmocka_unit_test(what_has_not_come_is_an_error),
         cmocka_unit_test(nothing_unread_leaves_nothing),

@@ -3,7 +3,9 @@
 // kernel's socket has, and that the rate stays. No time is measured: what must not go has a rate of a byte a second.
 #include "fabtests/unit.hpp"
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 
 #include <rdma/fi_ext_vma.h>
@@ -19,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-void set_rate(Socket &s, int fd, std::uint64_t rate)
+void set_rate(sock::Socket &s, int fd, std::uint64_t rate)
 {
     assert_int_equal(sock::set_option(s, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate), 0);
 }
@@ -32,13 +34,13 @@ std::uint64_t kernel_rate(int fd)
     return rate;
 }
 
-void give_send_timeout(Socket &s, int fd, int ms)
+void give_send_timeout(sock::Socket &s, int fd, int ms)
 {
     const timeval time = {ms / 1000, static_cast<suseconds_t>(ms % 1000) * 1000};
     assert_int_equal(sock::set_option(s, fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time), 0);
 }
 
-bool has_room(Socket &s, int fd)
+bool has_room(sock::Socket &s, int fd)
 {
     const bool fast = (sock::ready_events_fast(s, POLLOUT) & POLLOUT) != 0;
     assert_int_equal((sock::ready_events(s, fd, POLLOUT) & POLLOUT) != 0, fast);
@@ -65,7 +67,7 @@ struct Listener : sock::Watcher {
     }
 };
 
-void all_forms_of_the_option(Socket &s, int fd)
+void all_forms_of_the_option(sock::Socket &s, int fd)
 {
     const sock::VmaRateLimit wanted = {8000, 5000, 700};
     assert_int_equal(sock::set_option(s, fd, SOL_SOCKET, SO_MAX_PACING_RATE, &wanted, sizeof wanted), 0);
@@ -110,7 +112,7 @@ void forms(void **)
 }
 
 // Its endpoint has the rate, whenever it was set, and after the stream has been on the kernel.
-std::uint64_t endpoint_rate(Socket &s)
+std::uint64_t endpoint_rate(Stream &s)
 {
     fi_vma_rate_limit limit = {};
     std::size_t size = sizeof limit;
@@ -146,7 +148,7 @@ void a_stream_that_is_too_early(void **)
     Pair pair;
     assert_true(offload(pair));
     drain(pair);
-    Socket &s = *pair.a.s;
+    Stream &s = *pair.a.s;
     const int fd = pair.a.fd;
     set_rate(s, fd, 1);
     const std::uint64_t before = pair.a.sent;
@@ -187,12 +189,36 @@ void a_stream_that_is_too_early(void **)
     assert_true(has_room(s, fd));
 }
 
+// They leave at the same rate, and before those of the endpoint.
+void bytes_that_the_kernel_has_not_sent(void **)
+{
+    Pair pair;
+    Stream &s = *pair.a.s;
+    const int fd = pair.a.fd;
+    int unsent = 0;
+    while (unsent == 0) {
+        send_some(pair.a, 65536);
+        assert_int_equal(::ioctl(fd, SIOCOUTQNSD, &unsent), 0);
+    }
+    set_rate(s, fd, 1);
+    assert_true(offload(pair));
+    const std::uint64_t then = pair.a.sent;
+    assert_false(has_room(s, fd));
+    send_some(pair.a, 1);
+    assert_int_equal(pair.a.sent, then);
+    set_rate(s, fd, kNone);
+    assert_true(has_room(s, fd));
+    send_some(pair.a, 1);
+    assert_int_equal(pair.a.sent, then + 1);
+    drain(pair);
+}
+
 void datagrams_that_are_too_early(void **)
 {
     const UdpSocket from;
     const UdpSocket to;
     assert_true(accelerate(from, to));
-    Socket &s = *from.s;
+    sock::Socket &s = *from.s;
     set_rate(s, from.fd, 1);
     const std::uint32_t by_kernel = from.kernel_sends();
     std::uint32_t sent = 0;
@@ -251,6 +277,7 @@ int main()
         cmocka_unit_test(forms),
         cmocka_unit_test(the_rate_follows_the_stream),
         cmocka_unit_test(a_stream_that_is_too_early),
+        cmocka_unit_test(bytes_that_the_kernel_has_not_sent),
         cmocka_unit_test(datagrams_that_are_too_early),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

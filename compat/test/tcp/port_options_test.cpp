@@ -43,7 +43,7 @@ const fi_vma_tcp &tell(const config::Params &params, bool v4 = true)
 {
     static fi_ops_ep ops = {};
     static fid_ep endpoint = {};
-    static sock::Socket s;
+    static sock::Stream s;
     const config::Params before = config::g_params;
     ops.size = sizeof ops;
     ops.getopt = get_nothing;

@@ -33,7 +33,7 @@ struct Hooks {
 
 struct Port {
     fid_ep endpoint = {};
-    sock::Socket socket;
+    sock::Stream socket;
     std::size_t bytes = 0; // to read
     std::size_t room = 0;
     bool read_told = false;

@@ -20,13 +20,15 @@
 #include <vector>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/stream.hpp"
 #include "fabtests/seed.hpp"
 
 namespace vma::test {
 
-using sock::Socket;
+using sock::Stream;
 
 // The n-th byte of a stream, so that a reader needs nothing but its position to check it.
 inline std::uint8_t byte_at(std::uint64_t position, std::uint64_t key)
@@ -38,7 +40,7 @@ inline std::uint8_t byte_at(std::uint64_t position, std::uint64_t key)
 
 struct End {
     int fd = -1;
-    Socket *s = nullptr;
+    Stream *s = nullptr;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
     std::uint64_t key = 0; // of what it sends
@@ -64,10 +66,10 @@ struct Pair {
         b.fd = ::accept(listener, nullptr, nullptr);
         ::close(listener);
         sock::track_new(a.fd, false);
-        a.s = sock::lookup(a.fd);
+        a.s = static_cast<sock::Stream *>(sock::lookup(a.fd));
         sock::connecting(*a.s, a.fd, reinterpret_cast<sockaddr *>(&address), length);
         sock::track_accepted(listener, b.fd, false);
-        b.s = sock::lookup(b.fd);
+        b.s = static_cast<sock::Stream *>(sock::lookup(b.fd));
         a.key = 1;
         b.key = 2;
     }
@@ -135,6 +137,15 @@ inline void drain(Pair &pair)
     assert_int_equal(pair.b.received, pair.a.sent);
 }
 
+// A few calls, as a program makes them.
+inline void use(Pair &pair)
+{
+    for (End *end : {&pair.a, &pair.b})
+        send_some(*end, 10);
+    receive_some(pair.a, pair.b, 100, 0);
+    receive_some(pair.b, pair.a, 100, 0);
+}
+
 // Exchanges bytes until both ends are offloaded and both directions are on the endpoint.
 inline bool offload(Pair &pair)
 {
@@ -151,13 +162,11 @@ inline bool offload(Pair &pair)
         return sock::is_offloaded(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
     };
     while (sock::now_ns() < until) {
-        for (End *end : {&pair.a, &pair.b})
-            send_some(*end, 10);
-        receive_some(pair.a, pair.b, 100, 0);
-        receive_some(pair.b, pair.a, 100, 0);
+        use(pair);
         if (offloaded(pair.a) && offloaded(pair.b)) {
             for (End *end : {&pair.a, &pair.b}) {
                 end->s->remote = pair.remote;
+                end->s->rx.peer_here = pair.remote;
                 end->s->transport = pair.remote ? &sock::kRemoteRing : &sock::kSharedRing;
             }
             return true;
@@ -165,6 +174,51 @@ inline bool offload(Pair &pair)
         sched_yield();
     }
     return false;
+}
+
+// All that was sent before is read.
+struct Offloaded : Pair {
+    Offloaded() : Pair(true)
+    {
+        assert_true(offload(*this));
+        drain(*this);
+    }
+};
+
+inline void close_end(End &end)
+{
+    sock::forget(end.fd);
+    ::close(end.fd);
+    end.fd = -1;
+}
+
+inline void expect_receive(End &end, ssize_t result, int error)
+{
+    char byte;
+    assert_int_equal(sock::receive(*end.s, end.fd, &byte, 1, 0), result);
+    if (result < 0)
+        assert_int_equal(errno, error);
+}
+
+// Of `from`, and it has arrived when this returns.
+inline void send_and_arrive(End &from, const End &to, std::size_t len)
+{
+    const std::uint64_t before = to.s->rx.written.load();
+    send_some(from, len);
+    while (to.s->rx.written.load() < before + len)
+        sock::engine_poll();
+}
+
+inline void receive_all(End &to, const End &from)
+{
+    while (to.received < from.sent)
+        receive_some(to, from, 4096, 0);
+}
+
+inline void fail_endpoint(End &end)
+{
+    const sock::LockGuard guard(sock::g_offload.lock);
+    sock::on_down(end.s->endpoint, "a test");
 }
 
 inline std::size_t random_length(std::mt19937_64 &random)

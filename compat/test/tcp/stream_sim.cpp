@@ -21,7 +21,7 @@ World g_world;
 namespace {
 
 using sock::Path;
-using sock::Socket;
+using sock::Stream;
 
 constexpr std::uint32_t kMostUnread = 40; // bytes that a sender is ahead of its reader
 
@@ -49,6 +49,8 @@ void end_of_input(unsigned p, int error)
     Program &reader = program(p);
     const Program &writer = program(peer_of(p));
     reader.ended = true;
+    if (g_world.kernel[p].disconnected && error == 0)
+        report("an end, where the library has reset the connection");
     if (g_world.may_reset)
         return;
     if (error != 0)
@@ -115,7 +117,7 @@ namespace {
 
 void lie_down(unsigned p, Sleep &sleep, short events)
 {
-    Socket &s = socket_of(p);
+    Stream &s = socket_of(p);
     sleep.watcher.notify = wake;
     sock::watch(s, sleep.watcher);
     sleep.events = events;
@@ -130,7 +132,8 @@ void lie_down(unsigned p, Sleep &sleep, short events)
     for (int look = 0; look < 2; ++look) // the first may have been the kernel's bytes, which are behind a span
         if (receive(p, 1, MSG_PEEK) != EAGAIN || sock::ready_events(s, fd_of(p), interest) == 0)
             return;
-    if (!g_world.endpoints[p].down_due) // the kernel has told of a death, the endpoint will
+    // The kernel has told of an end, the endpoint will.
+    if (!g_world.endpoints[p].down_due && !(g_world.between_hosts && (kernel_poll(p, POLLRDHUP) & POLLRDHUP) != 0))
         report("poll() says again and again that there is something to read");
 }
 
@@ -159,7 +162,7 @@ void get_up_if_woken(unsigned p)
 
 void tick(unsigned p)
 {
-    Socket &s = socket_of(p);
+    Stream &s = socket_of(p);
     if (s.endpoint == nullptr || !sock::offloaded(s))
         return;
     sock::tick(s);
@@ -177,7 +180,7 @@ void go_down(unsigned p)
 
 void leave(unsigned p, sock::Heir heir)
 {
-    Socket &s = socket_of(p);
+    Stream &s = socket_of(p);
     sock::stop_offloading(s);
     if (!sock::offloaded(s))
         return;
@@ -188,7 +191,8 @@ void leave(unsigned p, sock::Heir heir)
 
 void close_left(unsigned p)
 {
-    Socket &s = socket_of(p);
+    Stream &s = socket_of(p);
+    g_world.given_up |= g_world.between_hosts && sock::is_returning(s);
     sock::give_up_waiting(s);
     if (sock::close_left(s))
         program(p).phase = Phase::kStays;
@@ -207,6 +211,8 @@ void die(unsigned p)
     g_world.endpoints[p].down_due = false;
     Endpoint &other = g_world.endpoints[peer_of(p)];
     other.down_due = other.open && g_world.fault != Fault::kDownLost;
+    lose_on_the_way(peer_of(p));
+    g_world.given_up |= g_world.between_hosts;
     end_process(p);
 }
 
@@ -234,7 +240,7 @@ void other_sends(unsigned p)
 
 void spill(unsigned p)
 {
-    Socket &s = socket_of(p);
+    Stream &s = socket_of(p);
     s.tx_lock.lock();
     sock::end_transmit(s, false);
     sock::unlock_tx(s);
@@ -242,7 +248,7 @@ void spill(unsigned p)
 
 bool may_offload(unsigned p)
 {
-    const Socket &s = socket_of(p);
+    const Stream &s = socket_of(p);
     return s.mode == sock::Mode::kKernelOnly && s.endpoint == nullptr && !program(p).dead && !s.pinned &&
            !g_world.kernel[p].reset && g_world.endpoints[p].open == false;
 }
@@ -251,7 +257,7 @@ bool may_offload(unsigned p)
 
 void check_counts(unsigned p)
 {
-    const Socket &s = socket_of(p);
+    const Stream &s = socket_of(p);
     if (g_world.may_reset || program(p).dead)
         return;
     if (s.pinned && g_world.others)
@@ -280,10 +286,10 @@ void check()
 
 const char *name_of(Do what)
 {
-    static constexpr const char *kNames[] = {"send",          "receive", "peek",        "await-input", "await-room",
-                                             "deliver",       "tick",    "move",        "kernel-news", "down",
-                                             "connected",     "offload", "other-sends", "spill",       "leave",
-                                             "leave-for-all", "give-up", "close",       "shut",        "die"};
+    static constexpr const char *kNames[] = {
+        "send",  "receive", "peek",          "await-input", "await-room", "deliver", "arrive",
+        "tick",  "move",    "kernel-news",   "down",        "connected",  "offload", "other-sends",
+        "spill", "leave",   "leave-for-all", "give-up",     "close",      "shut",    "die"};
     static_assert(std::size(kNames) == static_cast<std::size_t>(Do::kCount));
     return kNames[static_cast<std::size_t>(what)];
 }
@@ -307,7 +313,9 @@ bool can(const Step &step)
     case Do::kAwaitRoom:
         return own.out.events == 0 && !own.shut;
     case Do::kDeliver:
-        return e.open && e.count != 0;
+        return e.open && e.arrived != 0;
+    case Do::kArrive:
+        return e.open && e.arrived != e.count;
     case Do::kTick:
         return e.open;
     case Do::kKernelNews:
@@ -319,7 +327,7 @@ bool can(const Step &step)
     case Do::kOffload:
         return may_offload(0) && may_offload(1) && !own.shut;
     case Do::kOtherSends:
-        return may_other_send(p);
+        return !g_world.between_hosts && may_other_send(p);
     case Do::kSpill:
         return own.phase == Phase::kStays && sock::offloaded(socket_of(p));
     case Do::kLeave:
@@ -346,6 +354,9 @@ void let_happen(unsigned p, Do what)
     switch (what) {
     case Do::kDeliver:
         deliver(p);
+        break;
+    case Do::kArrive:
+        ++g_world.endpoints[p].arrived;
         break;
     case Do::kTick:
         tick(p);
@@ -431,7 +442,7 @@ void begin(const Setting &setting)
     memset(static_cast<void *>(&g_world), 0, sizeof g_world);
     new (&g_world.device) sock::Device;
     for (unsigned p = 0; p < 2; ++p) {
-        Socket &s = *new (g_world.sockets[p]) Socket;
+        Stream &s = *new (g_world.sockets[p]) Stream;
         s.role = p == 0 ? sock::Role::kConnector : sock::Role::kAcceptor;
         s.evaluated = true;
         s.let_go = true; // many calls are made before it is offloaded
@@ -441,9 +452,12 @@ void begin(const Setting &setting)
         s.nonblocking = true;
         s.ring_bit = sock::kMainRing << p;
         s.ring = static_cast<std::uint8_t>(p);
+        s.remote = setting.between_hosts;
+        s.transport = setting.between_hosts ? &sock::kRemoteRing : &sock::kSharedRing;
         g_world.pipes[p].send_room = setting.send_room;
         g_world.pipes[p].receive_room = setting.receive_room;
     }
+    g_world.between_hosts = setting.between_hosts;
     g_world.room_refused = setting.room_refused;
     g_world.fault = setting.fault;
 }

@@ -57,6 +57,7 @@ struct Endpoint {
     std::uint8_t region[kRing]; // the process's own: its peer writes here
     Entry entries[kEntries];    // what came and has not been told
     unsigned count;
+    unsigned arrived; // of these; between hosts the others are on their way, and lost where either side ends
     bool open;
     bool cut;        // by its owner
     bool claimed;    // back, by its peer
@@ -111,11 +112,15 @@ enum class Fault : std::uint8_t {
     kNoNotify,     // who sleeps is not woken
     kDownLost,     // the peer's end is not told
     kPollLies,     // poll() has no news of the kernel's end
+    // Between hosts:
+    kNoSeen,  // SEEN is lost
+    kNoFinal, // FINAL is lost
+    kNoHere,  // HERE is lost
     kCount,
 };
 
 struct World {
-    alignas(sock::Socket) std::byte sockets[2][sizeof(sock::Socket)];
+    alignas(sock::Stream) std::byte sockets[2][sizeof(sock::Stream)];
     sock::Device device;
     Pipe pipes[2]; // by who sends
     KernelSocket kernel[2];
@@ -123,6 +128,9 @@ struct World {
     Program programs[2];
     std::uint8_t leftovers[2][kRing]; // of a copy only: what the sockets have on the heap
     bool kept[2];
+    std::int64_t now; // nanoseconds
+    bool between_hosts;
+    bool given_up;          // somebody has not waited for the other host's answer, or died
     bool room_refused;      // SO_SNDBUF can't be made larger
     bool may_reset;         // a reset of the connection is nobody's fault
     std::uint32_t offloads; // so far
@@ -136,9 +144,9 @@ struct World {
 
 extern World g_world;
 
-inline sock::Socket &socket_of(unsigned p)
+inline sock::Stream &socket_of(unsigned p)
 {
-    return *reinterpret_cast<sock::Socket *>(g_world.sockets[p]);
+    return *reinterpret_cast<sock::Stream *>(g_world.sockets[p]);
 }
 
 inline unsigned peer_of(unsigned p)
@@ -178,7 +186,9 @@ void end_process(unsigned p);
 // stream_sim_ring.cpp
 void open_endpoints(); // of both sides, not connected
 void connected(unsigned p);
-bool deliver(unsigned p); // one entry. False: there is none
+bool deliver(unsigned p);         // one entry. False: there is none
+void lose_on_the_way(unsigned p); // to it
+int pass_time();
 
 // ---- stream_sim.cpp
 
@@ -186,6 +196,7 @@ struct Setting {
     std::uint32_t send_room = 4; // of the kernel, bytes
     std::uint32_t receive_room = 4;
     bool room_refused = false;
+    bool between_hosts = false;
     Fault fault = Fault::kNone;
 };
 void begin(const Setting &setting);
@@ -197,6 +208,7 @@ enum class Do : std::uint8_t {
     kAwaitInput,
     kAwaitRoom,
     kDeliver,
+    kArrive, // of what p is told; on one host it is there at once
     kTick,
     kMove,       // of what p sends
     kKernelNews, // who sleeps hears of the kernel's descriptor

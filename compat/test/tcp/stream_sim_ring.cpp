@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The simulated provider, as prov/vma/src/local behaves: what is written is in the peer's memory at once, and is told
-// when its process looks. The functions of the engine that the streams call stand here, too (the linker puts them in
-// the place of the others: compat/Makefile.inc).
+// The simulated provider. On one host it is as prov/vma/src/local behaves: what is written is in the peer's memory at
+// once, and is told when its process looks. Between hosts it is on its way first, in order, but in none that has to do
+// with the kernel's; and is lost with whoever ends. The functions of the engine that the streams call stand here, too
+// (the linker puts them in the place of the others: compat/Makefile.inc).
 #include <poll.h>
 #include <string.h>
 
@@ -32,12 +33,15 @@ void push(Endpoint &to, std::uint64_t tag, std::uint32_t length)
 {
     if (to.count < kEntries)
         to.entries[to.count++] = {tag, length};
+    if (!g_world.between_hosts)
+        to.arrived = to.count;
 }
 
 Entry pop(Endpoint &from)
 {
     const Entry entry = from.entries[0];
     std::move(from.entries + 1, from.entries + from.count, from.entries);
+    --from.arrived;
     from.entries[--from.count] = {}; // of the same world there is one form
     return entry;
 }
@@ -60,6 +64,10 @@ void publish(Endpoint &to, std::uint64_t data, std::uint32_t length)
         data += kOne;
     if (type == sock::Tag::kReturn && is_fault(Fault::kReturnLess) && value != 0)
         data -= kOne;
+    if ((type == sock::Tag::kSeen && is_fault(Fault::kNoSeen)) ||
+        (type == sock::Tag::kFinal && is_fault(Fault::kNoFinal)) ||
+        (type == sock::Tag::kHere && is_fault(Fault::kNoHere)))
+        return;
     push(to, data, length);
     if ((type == sock::Tag::kEnd && is_fault(Fault::kEndTwice)) ||
         (type == sock::Tag::kReady && is_fault(Fault::kReadyTwice)) ||
@@ -73,6 +81,17 @@ void publish(Endpoint &to, std::uint64_t data, std::uint32_t length)
         std::swap(to.entries[to.count - 1], to.entries[to.count - 2]);
 }
 
+} // namespace
+
+void lose_on_the_way(unsigned p)
+{
+    Endpoint &to = g_world.endpoints[p];
+    while (to.count > to.arrived)
+        to.entries[--to.count] = {};
+}
+
+namespace {
+
 // ---- the operations of an endpoint
 
 ssize_t write(fid_ep *ep, const void *bytes, std::size_t length, std::uint64_t data, fi_addr_t, std::uint64_t offset,
@@ -83,6 +102,8 @@ ssize_t write(fid_ep *ep, const void *bytes, std::size_t length, std::uint64_t d
     if (!g_world.endpoints[p].open)
         report("a write to an endpoint that is closed");
     const bool dead = g_world.programs[peer_of(p)].dead;
+    if (g_world.between_hosts && (!to.open || dead))
+        return 0; // nobody knows yet that it is lost
     if (to.cut || (!to.open && !dead))
         return is_fault(Fault::kCutLate) && length != 0 ? 0 : -FI_ESHUTDOWN;
     if (to.count >= kSlots)
@@ -101,6 +122,8 @@ ssize_t slots_left(fid_ep *ep)
 {
     const unsigned p = side_of(&ep->fid);
     const Endpoint &to = g_world.endpoints[peer_of(p)];
+    if (g_world.between_hosts && !to.open)
+        return kSlots;
     if (to.cut || (!to.open && !g_world.programs[peer_of(p)].dead))
         return -FI_ENOTCONN;
     return to.count < kSlots ? kSlots - to.count : 0;
@@ -124,7 +147,7 @@ int get_option(fid_t fid, int, int name, void *value, std::size_t *size)
         return -FI_ENOPROTOOPT;
     if (of.cut && !is_fault(Fault::kClaimIgnored))
         return -FI_ESHUTDOWN;
-    of.claimed = true;
+    of.claimed = !g_world.between_hosts; // there it is a mirror
     const void *const view = of.region;
     memcpy(value, &view, sizeof view);
     *size = sizeof view;
@@ -140,8 +163,10 @@ int close(fid *fid)
     e.open = false;
     e.connecting = false;
     e.down_due = false;
+    e.arrived = e.count;
     while (e.count != 0)
         pop(e);
+    lose_on_the_way(peer_of(p));
     Endpoint &peer = g_world.endpoints[peer_of(p)];
     peer.down_due = peer.open && !is_fault(Fault::kDownLost);
     return 0;
@@ -187,7 +212,7 @@ void open_endpoint(unsigned p)
     e.ep.rma = &g_writes;
     e.open = true;
     e.connecting = true;
-    sock::Socket &s = socket_of(p);
+    sock::Stream &s = socket_of(p);
     e.ep.fid.context = &s;
     s.rx.base = e.region;
     s.rx.ring = kRing;
@@ -211,10 +236,24 @@ void open_endpoints()
     open_endpoint(1);
 }
 
+// Who waits is in the middle of a step of his own: what is on its way arrives, and the helper threads look.
+int pass_time()
+{
+    for (unsigned p = 0; p < 2; ++p) {
+        Endpoint &e = g_world.endpoints[p];
+        e.arrived = e.count;
+        while (!e.polled && deliver(p)) {
+        }
+        if (e.open && sock::offloaded(socket_of(p)))
+            sock::tick(socket_of(p));
+    }
+    return 0;
+}
+
 // As on_connected() has it, of a ring that is larger.
 void connected(unsigned p)
 {
-    sock::Socket &s = socket_of(p);
+    sock::Stream &s = socket_of(p);
     g_world.endpoints[p].connecting = false;
     s.tx.ring = kRing;
     s.connecting = false;
@@ -225,6 +264,7 @@ void connected(unsigned p)
     }
     for (Sleep *sleep : {&g_world.programs[p].in, &g_world.programs[p].out}) // kick_sleepers()
         sleep->woken = sleep->events != 0;
+    sock::transport(s).offloaded(s);
     if (s.send_shut) {
         s.tx_lock.lock();
         sock::end_transmit(s, true);
@@ -240,7 +280,7 @@ void connected(unsigned p)
 bool deliver(unsigned p)
 {
     Endpoint &e = g_world.endpoints[p];
-    if (e.count == 0 || !e.open)
+    if (e.arrived == 0 || !e.open)
         return false;
     if (e.polled) {
         report("who polls the queue waits for who polls the queue");
@@ -292,7 +332,6 @@ void sim_exclude(bool, vma::sock::RingMask) {}
 std::int64_t sim_now() asm("__wrap__ZN3vma4sock6now_nsEv");
 std::int64_t sim_now()
 {
-    static std::int64_t now = 0;
-    return now += 1'000'000;
+    return vma::test::sim::g_world.now += 1'000'000;
 }
 }

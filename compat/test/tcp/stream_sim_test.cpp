@@ -64,10 +64,11 @@ struct Weight {
     std::uint32_t weight;
 };
 constexpr Weight kWeights[] = {
-    {Do::kSend, 16},       {Do::kReceive, 16}, {Do::kPeek, 3},       {Do::kAwaitInput, 4}, {Do::kAwaitRoom, 3},
-    {Do::kDeliver, 24},    {Do::kTick, 6},     {Do::kMove, 16},      {Do::kKernelNews, 8}, {Do::kDown, 6},
-    {Do::kConnected, 10},  {Do::kOffload, 3},  {Do::kOtherSends, 2}, {Do::kSpill, 2},      {Do::kLeave, 1},
-    {Do::kLeaveForAll, 1}, {Do::kGiveUp, 1},   {Do::kClose, 8},      {Do::kShut, 1},       {Do::kDie, 1},
+    {Do::kSend, 16},    {Do::kReceive, 16},    {Do::kPeek, 3},    {Do::kAwaitInput, 4}, {Do::kAwaitRoom, 3},
+    {Do::kDeliver, 24}, {Do::kArrive, 24},     {Do::kTick, 6},    {Do::kMove, 16},      {Do::kKernelNews, 8},
+    {Do::kDown, 6},     {Do::kConnected, 10},  {Do::kOffload, 3}, {Do::kOtherSends, 2}, {Do::kSpill, 2},
+    {Do::kLeave, 1},    {Do::kLeaveForAll, 1}, {Do::kGiveUp, 1},  {Do::kClose, 8},      {Do::kShut, 1},
+    {Do::kDie, 1},
 };
 constexpr std::uint32_t kRareShare = 6; // these happen in one choice of so many
 
@@ -110,12 +111,13 @@ void start(const Setting &setting)
 }
 
 // What is found, nullptr: nothing.
-const char *run_at_random(Random &random, Fault fault, Run &run)
+const char *run_at_random(Random &random, Fault fault, bool between_hosts, Run &run)
 {
     constexpr std::uint32_t kMostSteps = 160;
     run.setting.send_room = 1 + random.below(8);
     run.setting.receive_room = 1 + random.below(8);
     run.setting.room_refused = random.below(8) == 0;
+    run.setting.between_hosts = between_hosts;
     run.setting.fault = fault;
     start(run.setting);
     run.steps.clear();
@@ -175,7 +177,7 @@ std::uint64_t random_steps()
     return given != nullptr ? ::strtoull(given, nullptr, 0) : kSteps;
 }
 
-void random_schedules(void **)
+void make_random_schedules(bool between_hosts)
 {
     Random random(seed());
     Run run;
@@ -185,7 +187,7 @@ void random_schedules(void **)
     std::uint64_t schedules = 0;
     const std::uint64_t steps = random_steps();
     for (std::uint64_t made = 0; made < steps; made += run.steps.size() + 1) {
-        if (run_at_random(random, Fault::kNone, run) != nullptr)
+        if (run_at_random(random, Fault::kNone, between_hosts, run) != nullptr)
             tell(run);
         ++schedules;
         offloads += g_world.offloads;
@@ -196,6 +198,16 @@ void random_schedules(void **)
                   static_cast<unsigned long long>(schedules), static_cast<unsigned long long>(offloads),
                   static_cast<unsigned long long>(spans), static_cast<unsigned long long>(bytes));
     assert_true(spans > schedules / 2);
+}
+
+void random_schedules(void **)
+{
+    make_random_schedules(false);
+}
+
+void random_schedules_between_hosts(void **)
+{
+    make_random_schedules(true);
 }
 
 // ---- every schedule
@@ -236,6 +248,7 @@ struct Search {
     std::vector<Step> steps; // that are chosen from
     unsigned depth;
     Fault wrong; // that it finds
+    bool between_hosts = false;
 };
 
 class Searcher
@@ -247,6 +260,7 @@ public:
         Setting setting;
         setting.send_room = 4;
         setting.receive_room = 2;
+        setting.between_hosts = search_.between_hosts;
         setting.fault = fault;
         start(setting);
         for (const Step &step : search_.first) {
@@ -358,6 +372,29 @@ std::vector<Search> all_searches()
                          {Do::kDown, kA, 0},
                          {Do::kDown, kB, 0}}),
          10, Fault::kClaimIgnored},
+        {"connecting to another host",
+         {},
+         with(stream(), {{Do::kConnected, kA, 0},
+                         {Do::kConnected, kB, 0},
+                         {Do::kArrive, kA, 0},
+                         {Do::kArrive, kB, 0},
+                         {Do::kLeave, kA, 0},
+                         {Do::kClose, kA, 0},
+                         {Do::kDown, kB, 0}}),
+         10,
+         Fault::kNoHere,
+         true},
+        {"a writer on another host ends",
+         {{Do::kConnected, kA, 0}, {Do::kConnected, kB, 0}, {Do::kArrive, kA, 0}, {Do::kArrive, kB, 0}},
+         with(stream(), {{Do::kArrive, kA, 0},
+                         {Do::kArrive, kB, 0},
+                         {Do::kSpill, kA, 0},
+                         {Do::kShut, kA, 0},
+                         {Do::kDie, kA, 0},
+                         {Do::kDown, kB, 0}}),
+         10,
+         Fault::kNoFinal,
+         true},
     };
 }
 
@@ -408,6 +445,9 @@ constexpr Wrong kWrong[] = {
     {Fault::kNoNotify, "watchers are not told"},
     {Fault::kDownLost, "nobody tells that the endpoint has ended"},
     {Fault::kPollLies, "poll() does not tell of the kernel's end"},
+    {Fault::kNoSeen, "no SEEN"},
+    {Fault::kNoFinal, "no FINAL"},
+    {Fault::kNoHere, "no HERE"},
 };
 static_assert(std::size(kWrong) + 1 == static_cast<std::size_t>(Fault::kCount));
 
@@ -418,7 +458,7 @@ void is_found(void **state)
     Random random(1);
     Run run;
     for (unsigned i = 1; i <= kSchedules; ++i) {
-        const char *const found = run_at_random(random, wrong.fault, run);
+        const char *const found = run_at_random(random, wrong.fault, wrong.fault >= Fault::kNoSeen, run);
         if (found == nullptr)
             continue;
         print_message("# %s: %s, schedule %u\n", wrong.name, found, i);
@@ -436,10 +476,10 @@ int main()
     config::load_params();
     install_kernel();
     libc::catch_faults();
-    constexpr std::size_t kRight = 3;
-    CMUnitTest tests[kRight + std::size(kWrong)] = {cmocka_unit_test(every_schedule),
-                                                    cmocka_unit_test(every_schedule_of_a_fault),
-                                                    cmocka_unit_test(random_schedules)};
+    constexpr std::size_t kRight = 4;
+    CMUnitTest tests[kRight + std::size(kWrong)] = {
+        cmocka_unit_test(every_schedule), cmocka_unit_test(every_schedule_of_a_fault),
+        cmocka_unit_test(random_schedules), cmocka_unit_test(random_schedules_between_hosts)};
     for (std::size_t i = 0; i < std::size(kWrong); ++i)
         tests[kRight + i] = {kWrong[i].name, is_found, nullptr, nullptr, const_cast<Wrong *>(&kWrong[i])};
     return cmocka_run_group_tests(tests, nullptr, nullptr);

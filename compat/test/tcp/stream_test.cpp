@@ -309,10 +309,10 @@ void given_back_over_a_full_kernel(void **)
     drain(pair);
 }
 
-// FINAL, SEEN and LEAVE, from a process of this one.
+// FINAL, SEEN, LEAVE and HERE, from a process of this one.
 void words_of_another_host_end_the_connection(void **)
 {
-    for (const sock::Tag tag : {sock::Tag::kFinal, sock::Tag::kSeen, sock::Tag::kLeave}) {
+    for (const sock::Tag tag : {sock::Tag::kFinal, sock::Tag::kSeen, sock::Tag::kLeave, sock::Tag::kHere}) {
         Pair pair;
         assert_true(offload(pair));
         drain(pair);
@@ -393,6 +393,29 @@ void peeks_end_where_the_path_changes(void **)
     drain(pair);
 }
 
+// What another user has sent is looked at by the kernel, where bytes lie before a span of the ring and behind it: a
+// look does not go across.
+void a_look_at_a_guests_does_not_skip_a_span(void **)
+{
+    Pair pair;
+    send_some(pair.a, 100);
+    assert_true(offload(pair));
+    send_some(pair.a, 200);
+    sock::pin_to_kernel(*pair.a.s, "its other end looks");
+    send_some(pair.a, 300);
+    pair.b.s->guest = true;
+    std::uint8_t bytes[1000];
+    iovec part = {bytes, sizeof bytes};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t n = sock::receive_msg(*pair.b.s, pair.b.fd, &message, MSG_PEEK | MSG_DONTWAIT);
+    assert_true(n > 0);
+    check_bytes(pair.b, pair.a.key, bytes, static_cast<std::size_t>(n));
+    pair.b.s->guest = false;
+    drain(pair);
+}
+
 struct Counted {
     sock::Watcher watcher = {};
     std::uint32_t events = 0;
@@ -408,7 +431,7 @@ void a_late_end_is_news_for_the_sender(void **)
     counted.watcher.notify = [](sock::Watcher *watcher, std::uint32_t events) {
         reinterpret_cast<Counted *>(watcher)->events |= events;
     };
-    sock::Socket &s = *pair.a.s;
+    sock::Stream &s = *pair.a.s;
     s.tx_lock.lock();
     s.tx.path = sock::Path::kKernel; // as end_transmit() leaves it when there is no slot
     s.tx.end_pending = s.tx.position;
@@ -445,6 +468,7 @@ int main()
         cmocka_unit_test(words_of_another_host_end_the_connection),
         cmocka_unit_test(reads_go_on_where_the_path_changes),
         cmocka_unit_test(peeks_end_where_the_path_changes),
+        cmocka_unit_test(a_look_at_a_guests_does_not_skip_a_span),
         cmocka_unit_test(a_late_end_is_news_for_the_sender),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

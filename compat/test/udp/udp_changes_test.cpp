@@ -245,6 +245,34 @@ void sends_do_not_look_routes_up(void **)
     assert_true(LookUps::g_count <= kTicks / 4);
 }
 
+// Of a socket that is connected to port 0 the kernel sends, and names no peer: getpeername() was asked at each send,
+// and its ENOTCONN stood in errno behind a send that had succeeded.
+void a_peer_without_a_name_is_not_asked_for_at_each_send(void **)
+{
+    static unsigned asked = 0;
+    static const auto real = libc::real.getpeername;
+    UdpSocket from;
+    const sockaddr_in nowhere = loopback_address();
+    assert_int_equal(
+        sock::connect_datagram(*from.s, from.fd, reinterpret_cast<const sockaddr *>(&nowhere), sizeof nowhere), 0);
+    libc::real.getpeername = [](int fd, sockaddr *address, socklen_t *length) noexcept {
+        ++asked;
+        return real(fd, address, length);
+    };
+    unsigned gone = 0;
+    for (int i = 0; i < 2000; ++i) {
+        errno = EXDEV;
+        if (sock::send(*from.s, from.fd, "x", 1, 0) != 1)
+            continue; // that nobody is there the kernel tells with the next one
+        ++gone;
+        assert_int_equal(errno, EXDEV);
+    }
+    libc::real.getpeername = real;
+    assert_true(gone >= 1000);
+    print_message("# asked %u times for %u sends\n", asked, gone);
+    assert_true(asked <= gone / 2); // looks for routes ask too, once in a tick
+}
+
 } // namespace
 
 int main()
@@ -254,6 +282,7 @@ int main()
         cmocka_unit_test(close_by_another_thread),
         cmocka_unit_test(group_members_come_and_go),
         cmocka_unit_test(sends_do_not_look_routes_up),
+        cmocka_unit_test(a_peer_without_a_name_is_not_asked_for_at_each_send),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <random>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -42,6 +44,34 @@ bool pop(Queue &queue, unsigned number)
         assert_int_equal(first->bytes()[i], static_cast<unsigned char>(number));
     queue.pop();
     return true;
+}
+
+// Nor does it lose what it has by a larger limit that there is no memory for.
+void a_reserved_queue_needs_no_memory(void **)
+{
+    Queue queue;
+    queue.set_limit(kLimit);
+    assert_true(queue.reserve());
+    Queue other;
+    other.set_limit(kLimit);
+    rlimit before = {};
+    assert_int_equal(::getrlimit(RLIMIT_AS, &before), 0);
+    const rlimit none = {0, before.rlim_max};
+    assert_int_equal(::setrlimit(RLIMIT_AS, &none), 0);
+    const bool there_is_none = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;
+    const bool reserved = other.reserve();
+    queue.set_limit(4 * kLimit);
+    const bool pushed = queue.push(About{}, nullptr, 0, 0);
+    assert_int_equal(::setrlimit(RLIMIT_AS, &before), 0);
+    assert_true(pushed);
+    assert_true(pop(queue, 0));
+    queue.release();
+    if (there_is_none) {
+        assert_false(reserved);
+        return;
+    }
+    other.release();
+    UNIT_SKIP("the machine is an emulator's, which does not limit a program's memory");
 }
 
 // Most of the time it is empty when the next one comes, so that it starts again at its beginning: the reader must not
@@ -185,6 +215,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(two_threads),
+        cmocka_unit_test(a_reserved_queue_needs_no_memory),
         cmocka_unit_test(full_queue_takes_no_more),
         cmocka_unit_test(a_refused_one_leaves_no_trace),
         cmocka_unit_test(headers_come_back),

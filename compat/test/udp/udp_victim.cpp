@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compat/src/engine/engine_state.hpp"
+#include "compat/src/libc/read_option.hpp"
 
 namespace vma::test {
 
@@ -68,7 +69,7 @@ void Victim::ask_for_everything()
     if (family_ == AF_INET6)
         for (const int name : {IPV6_RECVPKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVTCLASS})
             assert_int_equal(::setsockopt(fd_, IPPROTO_IPV6, name, &on, sizeof on), 0);
-    limit_ = static_cast<std::size_t>(read_option(fd_, SOL_SOCKET, SO_RCVBUF, 0));
+    limit_ = static_cast<std::size_t>(libc::read_option(fd_, SOL_SOCKET, SO_RCVBUF, 0));
 }
 
 Expected Victim::make_expected(const Record &record) const
@@ -125,9 +126,9 @@ int hand_over(const Record &record)
 void Victim::take(const Record &record)
 {
     State &u = state();
-    const std::uint32_t before = u.dropped.load();
+    const std::uint32_t before = u.losses.ours();
     assert_int_equal(hand_over(record), 1);
-    const std::uint32_t change = u.dropped.load() - before;
+    const std::uint32_t change = u.losses.ours() - before;
     if (!is_for_it(record)) {
         assert_int_equal(change, 0);
         return;
@@ -257,7 +258,7 @@ void Victim::check_control(const msghdr &msg, const About &about) const
         at += std::min(CMSG_ALIGN(head.cmsg_len), left);
         if ((msg.msg_flags & MSG_CTRUNC) == 0 || at < msg.msg_controllen)
             check_message(head, bytes + at - std::min(CMSG_ALIGN(head.cmsg_len), left) + sizeof head, about,
-                          state().dropped.load());
+                          state().losses.ours());
     }
     if ((msg.msg_flags & MSG_CTRUNC) == 0) // time and losses, then what the two families have
         assert_in_range(count, 1 + (family_ == AF_INET6 || IN6_IS_ADDR_V4MAPPED(&about.destination) ? 1 : 0), 6);
@@ -294,7 +295,7 @@ void Victim::take_directly(const Record &record, Random &random)
     Call call(random);
     Direct direct = {socket_, &call.msg};
     sock::g_engine.arrivals.direct = &direct;
-    const std::uint32_t before = u.dropped.load();
+    const std::uint32_t before = u.losses.ours();
     const bool alone = is_for_it(record) && (record.data & kToAfterKernel) == 0 && model_.empty() &&
                        wants_it(record.data, make_expected(record).about);
     if (!alone) {
@@ -302,7 +303,7 @@ void Victim::take_directly(const Record &record, Random &random)
     } else {
         const Expected expected = make_expected(record);
         assert_int_equal(hand_over(record), 1);
-        assert_int_equal(u.dropped.load() - before, expected.about.lost);
+        assert_int_equal(u.losses.ours() - before, expected.about.lost);
         assert_int_equal(direct.length, expected.payload.size());
         assert_memory_equal(call.payload.data(), expected.payload.data(),
                             std::min(call.payload.size(), expected.payload.size()));

@@ -73,6 +73,14 @@ def sockperf_messages(text: str) -> int:
     return int(match[1])
 
 
+def sockperf_rate(text: str) -> float:
+    """Messages that the client of `sockperf ping-pong` or `under-load` sent a second, of all of its time."""
+    match = re.search(r"Total Run\] RunTime=([0-9.]+) sec;.*SentMessages=(\d+)", _COLOUR.sub("", text))
+    if not match or float(match[1]) == 0:
+        raise _missing("time and count of messages", text)
+    return int(match[2]) / float(match[1])
+
+
 def sockperf_received(text: str) -> int:
     """Messages that `sockperf server` got, which it says when it is interrupted. The few of the warm-up are in it."""
     match = re.search(r"Total (\d+) messages received and handled", _COLOUR.sub("", text))
@@ -87,6 +95,22 @@ def vma_lat_received_rate(text: str) -> float:
         return float(json.loads(text)["tests"][0]["servers"][0]["per_second"])
     except (ValueError, LookupError, TypeError) as error:
         raise _missing("rate of the server", text) from error
+
+
+def vma_lat_half_round_trip(text: str) -> float:
+    """The median in microseconds, from `vma_lat --test ping-pong --json`."""
+    try:
+        return float(json.loads(text)["tests"][0]["rtt_ns"]["p50"]) / 2000
+    except (ValueError, LookupError, TypeError) as error:
+        raise _missing("round trips", text) from error
+
+
+def vma_dump_counts(text: str) -> dict[str, int]:
+    """Packets "captured", "received" by its filter, and "dropped" by the programs, which vma_dump says at its end."""
+    found = {what: int(number) for number, what in re.findall(r"^(\d+) packets (\w+)", text, re.MULTILINE)}
+    if found.keys() != {"captured", "received", "dropped"}:
+        raise _missing("counts of packets", text)
+    return found
 
 
 def iperf_bandwidth(text: str) -> float:

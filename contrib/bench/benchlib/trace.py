@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Did acceleration happen? The library's debug log has a line for each connection that says so, or why not."""
+"""Did acceleration happen? The library's log has a line for each connection that says so, or why not."""
 from __future__ import annotations
 
 import re
@@ -41,8 +41,9 @@ class Trace:
 
 def environment(directory: Path, connections: bool) -> dict[str, str]:
     """What makes the library of a process (and of those it forks) write its log into `directory`: its header, which
-    shows that it was loaded, and a line for each connection if wanted."""
-    return {"VMA_TRACELEVEL": "debug" if connections else "info", "VMA_LOG_FILE": str(directory / "vma.%d.log")}
+    shows that it was loaded, and a line for each connection if wanted. At debug each epoll_ctl() would be logged, and
+    measured."""
+    return {"VMA_TRACELEVEL": "details" if connections else "info", "VMA_LOG_FILE": str(directory / "vma.%d.log")}
 
 
 def parse(lines: list[str]) -> Trace:

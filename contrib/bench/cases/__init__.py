@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from benchlib.model import Case
 
+from .apart import Namespaces, Users
 from .asyncio_echo import AsyncioEcho
 from .call_cost import CallCost
-from .connect_cost import ConnectCost
+from .connect_cost import ConnectBeforeFirstByte, ConnectCost
 from .echo_threads import EchoThreads
 from .iperf import Iperf
 from .libfabric import Libfabric
@@ -22,10 +23,11 @@ from .sockperf_udp import UdpEpollLatency, UdpEpollThroughput, UdpLatency, UdpTh
 from .udp_many import UdpMany
 from .udp_mixed import UdpMixed
 from .udp_multicast import UdpMulticast
-from .wire import WireLatency, WireMulticast, WireReceive, WireTcpReceive
+from .wire import WireLatency, WireMulticast, WireNginx, WireReceive, WireTcpReceive
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
-                               NginxClose, AsyncioEcho, EchoThreads, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle, ConnectCost,
+                               NginxClose, AsyncioEcho, EchoThreads, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle,
+                               ConnectCost, ConnectBeforeFirstByte,
                                ShortConnections, CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
-                               UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive,
-                               HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq)
+                               UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive, WireNginx,
+                               HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq, Users, Namespaces)

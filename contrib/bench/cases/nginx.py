@@ -14,7 +14,7 @@ RATE = Metric("rate", "requests", "requests/s")
 CONFIG = """\
 daemon off;
 user root;
-worker_processes 2;
+worker_processes {workers};
 pid nginx.pid;
 error_log stderr warn;
 events {{ worker_connections 1024; }}
@@ -22,17 +22,17 @@ http {{
     access_log off;
     keepalive_requests 1000000000;
     client_body_temp_path tmp; proxy_temp_path tmp; fastcgi_temp_path tmp; uwsgi_temp_path tmp; scgi_temp_path tmp;
-    server {{ listen 127.0.0.1:{port}; root html; }}
+    server {{ listen {listen}; root html; }}
 }}
 """
 
 
-def prefix(scratch: Path, port: int) -> Path:
-    """A directory that nginx finds all of its files in."""
+def prefix(scratch: Path, listen: object, workers: int = 2) -> Path:
+    """A directory that nginx finds all of its files in. `listen`: a port of loopback, or what nginx.conf says."""
     home = scratch / "nginx"
     for name in ("html", "tmp"):
         (home / name).mkdir(parents=True, exist_ok=True)
-    (home / "nginx.conf").write_text(CONFIG.format(port=port))
+    (home / "nginx.conf").write_text(CONFIG.format(listen=f"127.0.0.1:{listen}" if isinstance(listen, int) else listen, workers=workers))
     (home / "html" / "page.html").write_text("x" * 1024)
     return home
 

@@ -4,6 +4,7 @@ What is asked is that none is slower with the library than without."""
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import sys
 import time
@@ -13,7 +14,7 @@ from benchlib import parsers, procs
 from benchlib.bench import Bench
 from benchlib.model import KERNEL, Case, Metric, Mode, times_better
 
-from . import nginx
+from . import nginx, postgres
 
 RATE = Metric("rate", "rate", "1/s")
 SPEED = Metric("speed", "speed", "MB/s")
@@ -123,26 +124,8 @@ class Pgbench(_Program):
     by_hand = "LD_PRELOAD=libvma.so postgres -D DATA & LD_PRELOAD=libvma.so pgbench -S -M prepared -c 4 -T 3 postgres"
 
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
-        seconds = bench.size(3, 1)
-        where = max(Path("/usr/lib/postgresql").glob("*/bin/postgres")).parent
-        port = procs.free_port()
-        place = bench.scratch / "user"  # it refuses to run as root
-        place.mkdir()
-        other = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
-        if other:
-            shutil.chown(place, "nobody")
-            for folder in bench.scratch, *bench.scratch.parents:
-                if not folder.stat().st_mode & 0o001:
-                    folder.chmod(folder.stat().st_mode | 0o011)
-            bench.scratch.chmod(0o777)
-        start = [*other, str(where / "initdb"), "-D", str(place / "data"), "-A", "trust", "-U", "bench", "--no-sync"]
-        bench.client(KERNEL, start, 5, bench.both_cpus)
-        server = [*other, str(where / "postgres"), "-D", str(place / "data"), "-p", str(port), "-c", "fsync=off", "-c",
-                  "unix_socket_directories=", "-c", "listen_addresses=127.0.0.1"]
-        options = ["-h", "127.0.0.1", "-p", str(port), "-U", "bench", "postgres"]
-        with bench.server(mode, server, port, bench.both_cpus):
-            bench.client(KERNEL, [*other, str(where / "pgbench"), "-i", "-q", *options], 5, bench.both_cpus)
-            output = bench.client(mode, [*other, str(where / "pgbench"), "-n", "-S", "-M", "prepared", "-c", "4", "-T",
-                                         str(seconds), *options], seconds, bench.both_cpus)
-        shutil.rmtree(place)
-        return {RATE.key: parsers.pgbench_rate(output)}
+        def as_nobody(argv: list[str]) -> list[str]:
+            return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *argv] if os.geteuid() == 0 else argv
+
+        owner = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+        return {RATE.key: postgres.select_rate(bench, mode, as_nobody, as_nobody, owner)}

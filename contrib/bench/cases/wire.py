@@ -12,6 +12,7 @@ from benchlib import find, parsers, procs, stats
 from benchlib.bench import Bench
 from benchlib.model import ACCELERATED, KERNEL, Case, Metric, Mode, times_better
 
+from .nginx import RATE, prefix
 from .sockperf_latency import BLOCKING, SPINNING, SockperfLatency
 
 PORT = 7100
@@ -143,6 +144,32 @@ class WireTcpReceive(_Wire):
                 procs.wait_port(process, PORT, False)
                 figures[metric.key] = parsers.iperf_bandwidth(bench.client(KERNEL, client, seconds, namespace=far)) * scale
         return figures
+
+
+WORKERS = 4
+CONNECTIONS = 64
+
+
+class WireNginx(_Wire):
+    name = "wire-nginx"
+    title = "nginx with four workers on one port, wrk from a plain client on a wire, 1 KiB, keep-alive"
+    seconds = 6
+    by_hand = ("VMA_ETHERNET=wire LD_PRELOAD=libvma.so nginx -p PREFIX -c nginx.conf & "
+               "wrk -t 1 -c 64 -d 3s http://10.99.0.1:7100/page.html # in another network namespace")
+    needs = ("nginx", "wrk", "ethtool")
+    modes = (KERNEL, GRO)
+    metrics = (RATE,)
+    targets = (times_better("requests", RATE, KERNEL.key, at_least=1),)
+    compare = ((RATE, KERNEL.key),)
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        seconds = bench.size(3, 1)
+        home = prefix(bench.scratch, f"{NEAR}:{PORT} reuseport", WORKERS)
+        server = [bench.program("nginx"), "-p", str(home), "-c", "nginx.conf"]
+        wrk = [bench.program("wrk"), "-t", "1", "-c", str(CONNECTIONS), "-d", f"{seconds}s", f"http://{NEAR}:{PORT}/page.html"]
+        with wire() as (near, far), bench.stepped(mode, server, bench.both_cpus, near) as process:
+            procs.wait_port(process, PORT, False)
+            return {RATE.key: parsers.wrk_rate(bench.client(KERNEL, wrk, seconds, bench.both_cpus, namespace=far))}
 
 
 SENT = Metric("sent", "64 B to a group, sent", "messages/s")

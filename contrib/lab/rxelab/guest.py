@@ -13,7 +13,8 @@ import time
 from . import qemu
 from .errors import LabError
 
-TIMEOUT = 60.0  # seconds; for what should take no time at all, on a machine that does much else
+TIMEOUT = 200.0  # seconds; for what should take no time at all, on a machine that does much else
+SHOWN = 2000  # characters of what a command printed, in an error
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8",
         "no_proxy": "*"}
 
@@ -43,7 +44,7 @@ class Command:
         """Exit status. A command that does not end is killed, which is an AssertionError."""
         if not self.guest.wait_until(lambda: self.status is not None, timeout):
             self.kill()
-            raise AssertionError(f"{self} did not end within {timeout:.0f} s\n{self.output()}")
+            raise AssertionError(f"{self} did not end within {timeout:.0f} s\n{self.output()[-SHOWN:]}")
         return self.status
 
     def ok(self, timeout: float = TIMEOUT) -> "Command":

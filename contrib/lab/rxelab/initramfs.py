@@ -61,6 +61,9 @@ for place in tmp var/tmp; do
     try mount -t tmpfs none "/root/$place"
     try chmod 1777 "/root/$place"
 done
+# podman's storage can't lie on an overlay: of several podmans that a boot starts at once, those that see the first one's attempt fail.
+try mkdir -p /root/var/lib/containers
+try mount -t tmpfs none /root/var/lib/containers
 for place in dev/pts dev/shm dev sys proc run; do try umount "/root/$place"; done
 exec switch_root /root /lib/systemd/systemd
 """

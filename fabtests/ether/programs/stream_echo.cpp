@@ -5,6 +5,9 @@
 //   stream_echo spin|fd listen ADDRESS PORT          until the end of standard input; then "N connections, N bytes"
 //   stream_echo spin|fd connect ADDRESS PORT BYTES COUNT    COUNT connections, all at once; "ok"
 //   stream_echo spin|fd ping ADDRESS PORT BYTES COUNT       COUNT round trips on one; half the median in ns
+//
+// An ADDRESS that is a string of libfabric's (fi_sockaddr_in://192.0.2.1:7000) names its port too, and PORT is not
+// read; all addresses are strings then.
 #include <poll.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -67,7 +70,10 @@ Port::Port(const char *address, const char *number, bool source, bool sleeping) 
     fi_info *hints = fi_allocinfo();
     fi_vma_make_stream(hints->ep_attr);
     hints->fabric_attr->prov_name = strdup("vma");
-    fi_must(fi_getinfo(FI_VERSION(1, 17), address, number, source ? FI_SOURCE : 0, hints, &info), "fi_getinfo");
+    if (std::strstr(address, "://") != nullptr)
+        hints->addr_format = FI_ADDR_STR;
+    const char *const service = hints->addr_format == FI_ADDR_STR ? nullptr : number;
+    fi_must(fi_getinfo(FI_VERSION(1, 17), address, service, source ? FI_SOURCE : 0, hints, &info), "fi_getinfo");
     fi_freeinfo(hints);
     fi_must(fi_fabric(info->fabric_attr, &fabric, nullptr), "fi_fabric");
     fi_must(fi_domain(fabric, info, &domain, nullptr), "fi_domain");
@@ -301,6 +307,24 @@ private:
     }
 };
 
+// Names that are strings are what the peers call each other, and no longer than they say.
+void check_names(const Port &port, fid_ep *ep)
+{
+    if (port.info->addr_format != FI_ADDR_STR)
+        return;
+    char peer[128];
+    std::size_t length = sizeof peer;
+    fi_must(fi_getpeer(ep, peer, &length), "fi_getpeer");
+    const auto *const wanted = static_cast<const char *>(port.info->dest_addr);
+    if (length != std::strlen(wanted) + 1 || std::strcmp(peer, wanted) != 0)
+        die("the peer is called %s, not %s", peer, wanted);
+    char own[128];
+    length = sizeof own;
+    fi_must(fi_getname(&ep->fid, own, &length), "fi_getname");
+    if (length != std::strlen(own) + 1 || std::strncmp(own, "fi_sockaddr_in", 14) != 0)
+        die("our own name is %s", own);
+}
+
 // The next event of the queue, if there is one; an error event ends the program.
 std::uint32_t next_event(const Port &port, fi_eq_cm_entry &entry)
 {
@@ -327,8 +351,11 @@ void check(const Port &port, std::uint64_t bytes, unsigned count)
         bool any = false;
         while (const std::uint32_t event = next_event(port, entry)) {
             any = true;
-            if (event == FI_CONNECTED)
-                static_cast<Check *>(entry.fid->context)->act();
+            if (event != FI_CONNECTED)
+                continue;
+            Check &connected = *static_cast<Check *>(entry.fid->context);
+            check_names(port, connected.ep);
+            connected.act();
         }
         fi_cq_msg_entry entries[16];
         const ssize_t n = fi_cq_read(port.cq, entries, std::size(entries));

@@ -296,10 +296,25 @@ constexpr Scenario kScenarios[] = {
     {"xtreme_flood", xtreme_flood},
     {"xtreme_threads", xtreme_threads},
     {"xtreme_full", xtreme_full},
+    {"xtreme_end", xtreme_end},
     {"tcp_kept", tcp_kept},
     {"tcp_callback", tcp_callback},
     {"tcp_callback_stream", tcp_callback_stream},
+    {"matrix", matrix},
 };
+
+// EXTRA_GATE names a file: nothing begins until it is there. Meanwhile the process uses a socket, so that vma_dump
+// finds it and is answered: there is no helper thread yet.
+void await_gate()
+{
+    const char *const gate = std::getenv("EXTRA_GATE");
+    if (gate == nullptr)
+        return;
+    const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+    for (char byte = 0; ::access(gate, F_OK) != 0; ::usleep(1000))
+        CHECK(::recv(fd, &byte, 1, MSG_DONTWAIT) < 0);
+    ::close(fd);
+}
 
 } // namespace
 
@@ -325,6 +340,7 @@ int main(int argc, char **argv)
         std::fputs("no extra API\n", stderr);
         return 1;
     }
+    await_gate();
     for (const Scenario &scenario : kScenarios)
         if (argc > 1 && std::strcmp(argv[1], scenario.name) == 0) {
             scenario.run();

@@ -111,6 +111,9 @@ void udp_callback();
 void tcp_callback();
 void tcp_callback_stream();
 
+// extra_matrix.cpp
+void matrix();
+
 // extra_waits.cpp
 void callback_waits();
 void dummies();
@@ -126,9 +129,11 @@ void xtreme_many();
 void xtreme_flood();
 void xtreme_threads();
 void xtreme_full();
+void xtreme_end();
 
 // extra_streams.cpp
 void send_stream(sockaddr_in to);
+void be_ready(int fd); // what send_stream() waits for
 void tcp_zcopy();
 void tcp_held_over_fork();
 void tcp_kept();

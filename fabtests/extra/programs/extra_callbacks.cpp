@@ -251,6 +251,7 @@ void tcp_callback_stream()
 {
     Bytes bytes;
     const int fd = accept_one(start_peer(send_stream));
+    be_ready(fd);
     CHECK(g_api->register_recv_callback(fd, turn, &bytes) == 0);
     static std::uint8_t room[40000];
     std::uint64_t place = 0;

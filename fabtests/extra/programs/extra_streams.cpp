@@ -6,30 +6,57 @@
 
 namespace extra_test {
 
-// A stream of numbers, as fast as it goes.
-void send_stream(sockaddr_in to)
+namespace {
+
+constexpr unsigned kSmall = 200;      // messages, at least
+constexpr unsigned kPatience = 30000; // of them, a millisecond each: then the receiver finds out what is amiss
+constexpr unsigned kLarge = 2900;
+
+void send_words(int fd, std::size_t count, std::uint32_t &next)
 {
     static std::uint32_t words[16384];
+    for (std::size_t i = 0; i < count; ++i)
+        words[i] = next++;
+    const auto *at = reinterpret_cast<const char *>(words);
+    for (std::size_t left = count * sizeof *words; left != 0;) {
+        const ssize_t n = ::send(fd, at, left, 0);
+        CHECK(n > 0);
+        at += n;
+        left -= static_cast<std::size_t>(n);
+    }
+}
+
+// A millisecond, or less where the receiver says meanwhile that it is ready. True once it has.
+bool is_told(int fd, bool told)
+{
+    pollfd p = {fd, POLLIN, 0};
+    char byte = 0;
+    return ::poll(&p, told ? 0 : 1, 1) == 1 ? ::read(fd, &byte, 1) == 1 : told;
+}
+
+} // namespace
+
+// A stream of numbers: a few at a time until the receiver sends a byte (see be_ready()), then as fast as it goes.
+void send_stream(sockaddr_in to)
+{
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
     CHECK(::connect(fd, generic(to), sizeof to) == 0);
     std::uint32_t next = 0;
-    for (unsigned round = 0; round < 3000; ++round) {
-        const std::size_t count = round < 100 ? 16 : 1 + round * 2654435761U % 16384;
-        for (std::size_t i = 0; i < count; ++i)
-            words[i] = next++;
-        const auto *at = reinterpret_cast<const char *>(words);
-        for (std::size_t left = count * sizeof *words; left != 0;) {
-            const ssize_t n = ::send(fd, at, left, 0);
-            CHECK(n > 0);
-            at += n;
-            left -= static_cast<std::size_t>(n);
-        }
-        if (round < 200)
-            ::usleep(1000); // until both are accelerated
+    bool told = false;
+    for (unsigned round = 0; round < kSmall || (!told && round < kPatience); ++round) {
+        send_words(fd, 16, next);
+        told = is_told(fd, told);
     }
+    for (unsigned round = 0; round < kLarge; ++round)
+        send_words(fd, 1 + round * 2654435761U % 16384, next);
     ::shutdown(fd, SHUT_WR);
     char byte = 0;
     static_cast<void>(::read(fd, &byte, 1));
+}
+
+void be_ready(int fd)
+{
+    CHECK(::send(fd, "r", 1, 0) == 1);
 }
 
 namespace {
@@ -87,9 +114,11 @@ int receiver_of_stream()
     return fd;
 }
 
-// One receive: its packets, or bytes that were copied. False: the end.
+// One receive: its packets, or bytes that were copied. False: the end. The sender is told of the first packets: it is
+// long after the connection, where a port has to be opened for it.
 bool receive_pieces(int fd, Words &words, std::vector<Piece> &pieces)
 {
+    static bool ready = false;
     static char room[65536];
     int flags = 0;
     const int n = g_api->recvfrom_zcopy(fd, room, sizeof room, &flags, nullptr, nullptr);
@@ -114,6 +143,9 @@ bool receive_pieces(int fd, Words &words, std::vector<Piece> &pieces)
         pieces.push_back(one);
     }
     CHECK(bytes == static_cast<std::size_t>(n));
+    if (!ready)
+        be_ready(fd);
+    ready = true;
     return true;
 }
 

@@ -420,4 +420,61 @@ void xtreme_full()
     end_peer();
 }
 
+namespace {
+
+constexpr unsigned kWords = 3000;
+
+// Each word is answered before the next one, so that nothing is under way when it closes.
+[[noreturn]] void talk_and_close(sockaddr_in to)
+{
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(::connect(fd, generic(to), sizeof to) == 0);
+    for (unsigned i = 0; i < kWords; ++i) {
+        char byte = 0;
+        CHECK(::send(fd, "word", 4, 0) == 4 && ::recv(fd, &byte, 1, 0) == 1);
+    }
+    CHECK(::close(fd) == 0);
+    std::_Exit(0);
+}
+
+} // namespace
+
+// What a peer that closes in order brings: EPOLLIN and EPOLLRDHUP, once, as libvma has it, and nothing of an error.
+void xtreme_end()
+{
+    const int way = start_peer(talk_and_close);
+    sockaddr_in here = {};
+    const int listener = bound(SOCK_STREAM, here);
+    int ring = -1;
+    CHECK(::listen(listener, 1) == 0 && g_api->get_socket_rings_fds(listener, &ring, 1) == 1);
+    CHECK(::write(way, &here, sizeof here) == sizeof here);
+    const time_t begin = std::time(nullptr);
+    unsigned bytes = 0, ends = 0;
+    int fd = -1;
+    while (ends == 0) {
+        vma_completion_t it = {};
+        const int n = g_api->socketxtreme_poll(ring, &it, 1, 0);
+        CHECK(n >= 0 && !is_time_over(begin));
+        if (n == 0)
+            continue;
+        if ((it.events & VMA_SOCKETXTREME_NEW_CONNECTION_ACCEPTED) != 0)
+            fd = static_cast<int>(it.user_data);
+        if ((it.events & VMA_SOCKETXTREME_PACKET) != 0) {
+            bytes += it.packet.total_len;
+            CHECK(::send(fd, "y", 1, 0) == 1 && g_api->socketxtreme_free_vma_packets(&it.packet, 1) == 0);
+        }
+        CHECK((it.events & (EPOLLERR | EPOLLHUP)) == 0);
+        ends += (it.events & EPOLLRDHUP) != 0 ? 1 : 0;
+        CHECK((it.events & EPOLLRDHUP) == 0 || ((it.events & EPOLLIN) != 0 && bytes == 4 * kWords));
+    }
+    for (unsigned i = 0; i < 100000; ++i) { // no more of it
+        vma_completion_t it = {};
+        CHECK(g_api->socketxtreme_poll(ring, &it, 1, 0) == 0 ||
+              (it.events & ~static_cast<std::uint64_t>(EPOLLOUT)) == 0);
+    }
+    CHECK(::close(fd) == 0);
+    int status = -1;
+    CHECK(::waitpid(g_peer, &status, 0) == g_peer && status == 0);
+}
+
 } // namespace extra_test

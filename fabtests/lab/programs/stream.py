@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One end of a TCP connection that sends and checks bytes whose values follow from their positions.
 
-Prints how each direction ended: `sent N end` or `received N ECONNRESET`, and how long sending took. A wrong byte is exit
-status 3. SIGUSR1 makes it fork, SIGUSR2 send no more."""
+Prints how each direction ended: `sent N end` or `received N ECONNRESET`, and how long it took until all had left. A wrong
+byte is exit status 3. SIGUSR1 makes it fork, SIGUSR2 send no more."""
 
 import argparse
 import errno
+import fcntl
 import os
 import random
 import signal
 import socket
+import struct
 import sys
+import termios
 import threading
 import time
 
@@ -36,6 +39,12 @@ def fork_once(*_):
     os.waitpid(child, 0)
 
 
+def wait_until_left(connection):
+    """Until the other side's host has all. Its buffer, or the ring, may hold any part of it, and so may ours before."""
+    while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0" * 4))[0] != 0:
+        time.sleep(0.001)  # nothing tells of it
+
+
 enough = threading.Event()
 
 
@@ -47,9 +56,11 @@ def source(connection, block: bytes, args):
         while at < args.bytes and not enough.is_set():
             size = min(args.piece, args.bytes - at, LENGTH)
             at += connection.send(doubled[at % LENGTH:at % LENGTH + size])
+        if args.rate:
+            wait_until_left(connection)
         took = time.monotonic() - begin
         connection.shutdown(socket.SHUT_WR)
-        print(f"sending took {took:.3f} s", flush=True)
+        print(f"leaving took {took:.3f} s", flush=True)
     except OSError as e:
         error = e
     print("sent", at, how(error), flush=True)

@@ -10,7 +10,7 @@ namespace vma::lat {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x564c4154; // VLAT
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 constexpr std::size_t kMaxText = 1000;
 
 } // namespace
@@ -137,22 +137,79 @@ Failure decode(std::span<const std::byte> bytes, Places &places)
     return {};
 }
 
-Bytes encode(const Counts &counts)
+namespace {
+
+void write(const Way &way, Writer &writer)
 {
+    for (const auto flag : {static_cast<std::uint8_t>(way.carrier), static_cast<std::uint8_t>(way.other_user),
+                            static_cast<std::uint8_t>(way.introduced)})
+        writer.number(flag);
+    writer.number(way.sockets);
+    writer.number(way.user);
+    writer.number(way.bytes);
+    writer.number(way.kernel_bytes);
+    writer.text(way.device.substr(0, kMaxName));
+    writer.text(way.reason.substr(0, kMaxReason));
+}
+
+bool read(Way &way, Reader &reader)
+{
+    std::uint8_t carrier = 0;
+    std::uint8_t other_user = 0;
+    std::uint8_t introduced = 0;
+    for (std::uint8_t *field : {&carrier, &other_user, &introduced})
+        reader.number(*field);
+    reader.number(way.sockets);
+    reader.number(way.user);
+    reader.number(way.bytes);
+    reader.number(way.kernel_bytes);
+    way.device = reader.text(kMaxName);
+    way.reason = reader.text(kMaxReason);
+    if (carrier > static_cast<std::uint8_t>(Carrier::kPort) || other_user > 1 || introduced > 1)
+        return false;
+    way.carrier = static_cast<Carrier>(carrier);
+    way.other_user = other_user != 0;
+    way.introduced = introduced != 0;
+    return true;
+}
+
+} // namespace
+
+Bytes encode(const Report &report)
+{
+    const Counts &counts = report.counts;
+    const Side &side = report.side;
     Writer writer;
     for (const std::uint64_t number : {counts.sent, counts.received, counts.reordered, counts.duplicates,
                                        counts.damaged, counts.foreign, counts.timed, counts.first_ns, counts.last_ns})
         writer.number(number);
+    writer.number(static_cast<std::uint8_t>(side.library));
+    writer.number(side.user);
+    writer.number(side.network);
+    writer.number(static_cast<std::uint16_t>(side.ways.size()));
+    for (const Way &way : side.ways)
+        write(way, writer);
     return writer.take();
 }
 
-Failure decode(std::span<const std::byte> bytes, Counts &counts)
+Failure decode(std::span<const std::byte> bytes, Report &report)
 {
+    Counts &counts = report.counts;
+    Side &side = report.side;
     Reader reader(bytes);
     for (std::uint64_t *number : {&counts.sent, &counts.received, &counts.reordered, &counts.duplicates,
                                   &counts.damaged, &counts.foreign, &counts.timed, &counts.first_ns, &counts.last_ns})
         reader.number(*number);
-    if (!reader.complete() || counts.last_ns < counts.first_ns)
+    std::uint8_t library = 0;
+    std::uint16_t count = 0;
+    reader.number(library);
+    reader.number(side.user);
+    reader.number(side.network);
+    reader.number(count);
+    side.library = library != 0;
+    side.ways.assign(std::min<std::size_t>(count, kMostWays), Way());
+    const bool good = std::all_of(side.ways.begin(), side.ways.end(), [&](Way &way) { return read(way, reader); });
+    if (!reader.complete() || !good || library > 1 || count > kMostWays || counts.last_ns < counts.first_ns)
         return malformed("result");
     return {};
 }

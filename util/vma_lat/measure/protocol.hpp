@@ -8,8 +8,8 @@
 //   JOIN                     ->             the client's endpoints' addresses; it connects
 //                            <-    GO       all are connected                            (or REFUSED)
 //   ... messages over the transport under test ...
-//   FINISH                   ->             how many were sent
-//                            <-    RESULT   what arrived
+//   FINISH                   ->             how many were sent, and what the client is
+//                            <-    RESULT   what arrived, and by which way
 //   PLAN of the next test, or the end of the connection
 //
 // A step of a sweep has STEP instead of PLAN, and after GO
@@ -19,6 +19,7 @@
 #pragma once
 
 #include "util/vma_lat/measure/plan.hpp"
+#include "util/vma_lat/measure/way.hpp"
 
 #include <array>
 #include <cstddef>
@@ -61,17 +62,23 @@ struct Counts {
     std::uint64_t last_ns = 0;
 };
 
+// What one side says of a test at its end.
+struct Report {
+    Counts counts;
+    Side side;
+};
+
 std::array<std::byte, kControlHeader> encode_header(Header header);
 Bytes encode(const Plan &plan);
 Bytes encode(const Places &places);
-Bytes encode(const Counts &counts);
+Bytes encode(const Report &report);
 Bytes encode(const std::string &text);
 
 // Each says what is wrong with the bytes.
 Failure decode_header(std::span<const std::byte, kControlHeader> bytes, Header &header);
 Failure decode(std::span<const std::byte> bytes, Plan &plan);
 Failure decode(std::span<const std::byte> bytes, Places &places);
-Failure decode(std::span<const std::byte> bytes, Counts &counts);
+Failure decode(std::span<const std::byte> bytes, Report &report);
 Failure decode(std::span<const std::byte> bytes, std::string &text); // at most 1000 printable characters
 
 } // namespace vma::lat

@@ -2,6 +2,7 @@
 #include "util/vma_lat/clock.hpp"
 #include "util/vma_lat/report.hpp"
 #include "util/vma_lat/roles/session.hpp"
+#include "util/vma_lat/transport/own_ways.hpp"
 #include "util/vma_lat/transport/transport.hpp"
 
 #include <cstdio>
@@ -51,6 +52,7 @@ public:
         if (auto failure = join(outcome.plan, *transport))
             return failure;
         run_client(options_.load, *transport, pointers_, outcome);
+        outcome.side = look_at(transport->sockets());
         if (!outcome.failure || outcome.failure->status != kExitServer)
             outcome.failure = finish(outcome);
         return {};
@@ -90,22 +92,29 @@ private:
     {
         Failure failure = std::move(outcome.failure);
         for (Control &control : controls_) {
-            if (auto problem = control.send(Type::kFinish, encode(outcome.client)))
+            if (auto problem = control.send(Type::kFinish, encode(Report{outcome.client, outcome.side})))
                 return failure ? failure : problem;
         }
         for (Control &control : controls_) {
             Bytes body;
-            Counts counts;
+            Report server;
             auto problem = control.receive(Type::kResult, body, kPatienceMs, Control::Stop::kWaits);
             if (!problem)
-                problem = decode(body, counts);
+                problem = decode(body, server);
             if (problem)
                 return failure ? failure : problem;
-            outcome.servers.push_back(counts);
-            if (outcome.plan.test == Test::kThroughput && outcome.client.sent > counts.received)
-                outcome.lost = std::max(outcome.lost, outcome.client.sent - counts.received);
+            take(outcome, server);
         }
         return failure;
+    }
+
+    static void take(Outcome &outcome, const Report &server)
+    {
+        outcome.servers.push_back(server.counts);
+        outcome.server_sides.push_back(server.side);
+        explain(outcome.side, server.side, outcome.plan.kind);
+        if (outcome.plan.test == Test::kThroughput && outcome.client.sent > server.counts.received)
+            outcome.lost = std::max(outcome.lost, outcome.client.sent - server.counts.received);
     }
 
     const Options &options_;

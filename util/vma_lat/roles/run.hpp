@@ -28,7 +28,9 @@ struct Outcome {
     Plan plan;
     Samples samples{0};
     Counts client;
+    Side side; // the client's, as `client` is
     std::vector<Counts> servers;
+    std::vector<Side> server_sides;
     std::uint64_t asked = 0;  // messages that wanted a reply
     std::uint64_t lost = 0;   // of them, or where none wants one of what was sent, by the worst server
     std::uint64_t behind = 0; // messages that were sent late, by more than 100 us, for the rate wanted
@@ -42,6 +44,7 @@ std::size_t room_for(const Plan &plan, const Load &load);
 void run_client(const Load &load, Transport &transport, const std::vector<Control *> &servers, Outcome &outcome);
 
 // Until the client has finished and all that it sent arrived, or nothing more comes.
-Failure run_server(const Plan &plan, Transport &transport, Control &client, Counts &counts);
+// `client` is what that side said it is, if it came to its end.
+Failure run_server(const Plan &plan, Transport &transport, Control &control, Counts &counts, Side &client);
 
 } // namespace vma::lat

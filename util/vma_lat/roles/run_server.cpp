@@ -17,8 +17,8 @@ constexpr std::uint64_t kTimeEvery = 16;   // a time stamp for so many messages:
 class Server
 {
 public:
-    Server(const Plan &plan, Transport &transport, Control &client, Counts &counts)
-        : plan_(plan), transport_(transport), client_(client), counts_(counts), sequences_(plan.sockets)
+    Server(const Plan &plan, Transport &transport, Control &client, Counts &counts, Side &side)
+        : plan_(plan), transport_(transport), client_(client), counts_(counts), side_(side), sequences_(plan.sockets)
     {
     }
 
@@ -71,12 +71,13 @@ private:
 
     Failure finish(const Bytes &body)
     {
-        Counts client;
+        Report client;
         if (auto failure = decode(body, client))
             return failure;
+        side_ = client.side;
         finished_ = true;
         silent_ = 0;
-        sent_ = client.sent;
+        sent_ = client.counts.sent;
         return {};
     }
 
@@ -127,6 +128,7 @@ private:
     Transport &transport_;
     Control &client_;
     Counts &counts_;
+    Side &side_; // the client's
     std::vector<Sequence> sequences_;
     std::uint64_t since_look_ = 0;
     std::uint64_t sent_ = 0;
@@ -136,9 +138,9 @@ private:
 
 } // namespace
 
-Failure run_server(const Plan &plan, Transport &transport, Control &client, Counts &counts)
+Failure run_server(const Plan &plan, Transport &transport, Control &control, Counts &counts, Side &client)
 {
-    return Server(plan, transport, client, counts).run();
+    return Server(plan, transport, control, counts, client).run();
 }
 
 } // namespace vma::lat

@@ -3,6 +3,7 @@
 #include "util/vma_lat/report.hpp"
 #include "util/vma_lat/roles/session.hpp"
 #include "util/vma_lat/roles/sweep.hpp"
+#include "util/vma_lat/transport/own_ways.hpp"
 #include "util/vma_lat/transport/transport.hpp"
 
 #include <poll.h>
@@ -67,10 +68,14 @@ private:
             fabric(plan.kind) ? make_fabric_transport(plan, local) : make_socket_transport(plan, local);
         if (auto failure = connect(*transport))
             return refuse(failure);
-        Counts counts;
-        auto failure = run_server(plan, *transport, control_, counts);
-        print_server(plan, peer_address(control_.fd()).text(), counts);
-        return failure ? failure : control_.send(Type::kResult, encode(counts));
+        Report mine;
+        Side client;
+        auto failure = run_server(plan, *transport, control_, mine.counts, client);
+        mine.side = look_at(transport->sockets());
+        if (!failure)
+            explain(mine.side, client, plan.kind);
+        print_server(plan, peer_address(control_.fd()).text(), mine);
+        return failure ? failure : control_.send(Type::kResult, encode(mine));
     }
 
     Failure connect(Transport &transport)

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unistd.h>
 
 namespace vma::lat {
 
 namespace {
 
 constexpr std::uint32_t kSpareReceives = 4; // beside those that data use up: for control messages
-constexpr std::size_t kPage = 4096;
 
 std::size_t round_up(std::size_t value, std::size_t to)
 {
@@ -80,10 +80,11 @@ void Endpoints::choose_slots(const fi_info &info)
 
 Failure Endpoints::register_memory(const fi_info &info)
 {
-    const std::size_t own = round_up(each_ * shape_.connections, kPage);
-    const std::size_t theirs = round_up(stride_ * slots_ * shape_.connections, kPage);
-    private_.reset(static_cast<std::byte *>(std::aligned_alloc(kPage, own)));
-    exposed_.reset(static_cast<std::byte *>(std::aligned_alloc(kPage, theirs)));
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t own = round_up(each_ * shape_.connections, page);
+    const std::size_t theirs = round_up(stride_ * slots_ * shape_.connections, page);
+    private_.reset(static_cast<std::byte *>(std::aligned_alloc(page, own)));
+    exposed_.reset(static_cast<std::byte *>(std::aligned_alloc(page, theirs)));
     if (!private_ || !exposed_)
         return error(kExitFailed, "there is no memory for %zu bytes of windows: use a smaller --window", own + theirs);
     std::memset(private_.get(), 0, own);

@@ -76,6 +76,14 @@ Got SocketTransport::receive(Arrival &arrival)
     return ready == Waiter::kNobody ? Got::kNothing : read(ready, arrival);
 }
 
+std::vector<int> SocketTransport::sockets() const
+{
+    std::vector<int> all;
+    for (const Channel &channel : channels_)
+        all.push_back(channel.fd.get());
+    return all;
+}
+
 Got SocketTransport::spin(Arrival &arrival)
 {
     constexpr unsigned kLook = 256; // reads between two looks at the clock

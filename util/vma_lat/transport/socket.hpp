@@ -18,6 +18,7 @@ public:
     Failure establish(const Places &theirs, const std::function<bool()> &given_up) override;
     Got send(std::uint32_t channel, std::span<const std::byte> message) override;
     Got receive(Arrival &arrival) override;
+    std::vector<int> sockets() const override;
 
 private:
     struct Channel {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace vma::lat {
 
@@ -51,6 +52,9 @@ public:
     // One message. The server answers whoever sent to the channel last. kNothing: the request to stop came first.
     virtual Got send(std::uint32_t channel, std::span<const std::byte> message) = 0;
     virtual Got receive(Arrival &arrival) = 0;
+
+    // Descriptors of the sockets that carry the messages; endpoints have none.
+    virtual std::vector<int> sockets() const { return {}; }
 
     // What kFailed means.
     const std::string &fault() const { return send_fault_.empty() ? receive_fault_ : send_fault_; }

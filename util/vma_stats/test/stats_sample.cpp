@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Writes a process's file of counters with the numbers of the samples that libvma's tool was shown with: stats_sample
-// FOLDER PID [later] ("later": what it has counted a second after). For fabtests/util/test_vma_stats.py.
+// FOLDER PID [later|closing] ("later": what it has counted a second after; "closing": while a socket is closed). For
+// fabtests/util/test_vma_stats.py and its neighbours.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -77,12 +78,14 @@ void fill_udp(Slot &s)
     f.protocol = IPPROTO_UDP;
     f.family = 4;
     f.way = Way::kLocal;
-    f.flags = kMulticastLoop | kHasLocal | kHasInterface;
+    f.flags = kMulticastLoop | kHasLocal | kHasInterface | kOtherUser | kByVmad;
+    f.peer_user = 33;
     put_address(f.local, "0.0.0.0");
     f.local_port = 7003;
     put_address(f.interface_address, "10.99.0.1");
     put_address(f.groups[0].address, "224.4.4.4");
-    f.group_count = 1;
+    put_address(f.groups[1].address, "224.4.4.5");
+    f.group_count = 2;
     f.receive_limit = 212992;
     Received &rx = s.now.rx;
     rx.packets = 140479;
@@ -226,8 +229,11 @@ int main(int argc, char **argv)
     fill_udp(slots[0]);
     fill_tcp(slots[1]);
     fill_large(slots[2]);
-    if (argc > 3)
+    if (argc > 3 && strcmp(argv[3], "later") == 0)
         count_more(*header, slots.get());
+    header->closed.turn = argc > 3 && strcmp(argv[3], "closing") == 0 ? 7 : 8;
+    header->closed.tcp.rx.bytes = 1000;
+    header->closed.tcp_sockets = 3;
     FILE *const file = fopen(name.c_str(), "we");
     const bool written = file != nullptr && fwrite(header.get(), sizeof(Header), 1, file) == 1 &&
                          fwrite(slots.get(), sizeof(Slot), 8, file) == 8;

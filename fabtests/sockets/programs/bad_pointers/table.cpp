@@ -84,6 +84,8 @@ const std::vector<Row> kRows = {
     {"listen", "-"},
     {"shutdown", "-"},
     {"sockatmark", "-"},
+    {"bind", "fd i:addr 16"},
+    {"getpeername", "fd o:addr b:len"},
     {"getsockname", "fd o:addr b:len"},
     {"getsockopt", "fd 1 4 o:int b:len"},
     {"getsockopt", "fd 1 47 o:offset b:len"},

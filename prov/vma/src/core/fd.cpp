@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -154,6 +155,19 @@ bool set_nonblocking(int fd) noexcept
 {
     const int flags = kernel::fcntl(fd, F_GETFL);
     return flags >= 0 && kernel::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+UniqueFd make_memory(const char *name, std::size_t size, unsigned flags) noexcept
+{
+    rlimit limit{}; // a memfd is a file to it, and one above the limit raises SIGXFSZ
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur) {
+        errno = ENOSPC;
+        return {};
+    }
+    UniqueFd made = make_fd([=] { return kernel::memfd_create(name, MFD_CLOEXEC | flags); });
+    if (made && kernel::ftruncate(made.get(), static_cast<off_t>(size)) != 0)
+        made.reset();
+    return made;
 }
 
 UniqueFd duplicate_fd(int fd) noexcept

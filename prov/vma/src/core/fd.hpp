@@ -4,6 +4,7 @@
 // the program.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -76,6 +77,10 @@ template <typename Create> [[nodiscard]] UniqueFd make_fd(Create &&create) noexc
 // Puts a descriptor into an epoll set, for EPOLLIN. False, with errno, where it fails.
 [[nodiscard]] bool watch_fd(int set, int fd) noexcept;
 void unwatch_fd(int set, int fd) noexcept; // out of it, while it is open
+
+// Memory of `size` bytes that other processes can map, zeroed. `flags`: MFD_* beside close-on-exec. errno is set where
+// it fails; ENOSPC: RLIMIT_FSIZE is less, which the kernel would kill the program for.
+[[nodiscard]] UniqueFd make_memory(const char *name, std::size_t size, unsigned flags = 0) noexcept;
 
 // A second number for the same open file, for us. errno is set where it fails.
 [[nodiscard]] UniqueFd duplicate_fd(int fd) noexcept;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/parse_number.hpp"
+#include "core/quoted.hpp"
 
 namespace vma::core {
 namespace {
@@ -28,14 +29,6 @@ std::optional<std::string> parse_name(std::string_view text)
     if (text.empty() || text.size() > kMaxName || !std::ranges::all_of(text, fits))
         return std::nullopt;
     return std::string(text);
-}
-
-std::string quoted(std::string_view text)
-{
-    std::string result = "\"";
-    for (const char c : text.substr(0, kMaxName))
-        result += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
-    return result + (text.size() > kMaxName ? "...\"" : "\"");
 }
 
 // Empty, or what is wrong.

@@ -67,8 +67,9 @@ inline ssize_t read(int fd, void *bytes, std::size_t length) noexcept
 // Of an eventfd, without waiting, whatever its flags are, which those who share it can change.
 inline ssize_t read_now(int fd, void *bytes, std::size_t length) noexcept
 {
+    constexpr long kNoWait = 8; // RWF_NOWAIT, for which musl has no name
     const iovec part{bytes, length};
-    const auto got = call<ssize_t>(SYS_preadv2, fd, &part, 1, -1L, -1L, RWF_NOWAIT);
+    const auto got = call<ssize_t>(SYS_preadv2, fd, &part, 1, -1L, -1L, kNoWait);
     return got >= 0 || errno != EOPNOTSUPP ? got : read(fd, bytes, length); // Linux before 5.8
 }
 
@@ -178,6 +179,11 @@ inline ssize_t send(int fd, const void *bytes, std::size_t length, int flags) no
     return call<ssize_t>(SYS_sendto, fd, bytes, length, flags, nullptr, 0);
 }
 
+inline int socketpair(int domain, int type, int protocol, int (&pair)[2]) noexcept
+{
+    return call<int>(SYS_socketpair, domain, type, protocol, pair);
+}
+
 inline ssize_t sendmsg(int fd, const msghdr *message, int flags) noexcept
 {
     return call<ssize_t>(SYS_sendmsg, fd, message, flags);
@@ -249,6 +255,11 @@ inline int linkat(int from_directory, const char *from, int to_directory, const 
 inline int unlinkat(int directory, const char *path, int flags) noexcept
 {
     return call(SYS_unlinkat, directory, path, flags);
+}
+
+inline int fstatfs(int fd, struct statfs *where) noexcept
+{
+    return call<int>(SYS_fstatfs, fd, where);
 }
 
 inline ssize_t readlink(const char *path, char *target, std::size_t size) noexcept

@@ -27,6 +27,17 @@ inline void full_fence() noexcept
 #endif
 }
 
+// The same where our last access to memory was a store or an exchange with memory_order_seq_cst. On x86-64 that is a
+// locked instruction, which orders all; on others it orders no later load but those of seq_cst (doc/memory-order.md).
+inline void fence_after_exchange() noexcept
+{
+#if defined(__x86_64__)
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+#else
+    full_fence();
+#endif
+}
+
 class SpinLock
 {
 public:

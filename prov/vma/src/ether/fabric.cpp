@@ -46,8 +46,18 @@ std::unique_ptr<ofi::DeviceFabric> EtherFabric::open(ofi::Fabric &fabric, int *e
     if (!opened)
         return nullptr;
     opened->wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
+    opened->service_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     *error = -errno;
-    return opened->wait_set_ ? std::move(opened) : nullptr;
+    return opened->wait_set_ && opened->service_set_ ? std::move(opened) : nullptr;
+}
+
+void EtherFabric::serve() noexcept
+{
+    const std::unique_lock guard(mutex_, std::try_to_lock);
+    if (!guard)
+        return;
+    for (const std::shared_ptr<PortContext> &port_context : port_contexts_)
+        port_context->serve();
 }
 
 void EtherFabric::progress(bool wait) noexcept
@@ -77,7 +87,9 @@ int EtherFabric::port_context_of(const fi_info &info, std::shared_ptr<PortContex
     const std::lock_guard guard(mutex_);
     if (std::find(port_contexts_.begin(), port_contexts_.end(), port_context) != port_contexts_.end())
         return 0;
-    if (!core::watch_fd(wait_set_.get(), port_context->wait_fd()))
+    const int service = port_context->service_fd();
+    if (!core::watch_fd(wait_set_.get(), port_context->wait_fd()) ||
+        (service >= 0 && !core::watch_fd(service_set_.get(), service)))
         return -errno;
     port_contexts_.push_back(port_context);
     return 0;

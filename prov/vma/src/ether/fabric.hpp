@@ -40,6 +40,8 @@ public:
     // After progress() with `wait`, wait_fd() becomes readable also for what only time brings.
     void progress(bool wait) noexcept override;
     int wait_fd() const noexcept override { return wait_set_.get(); }
+    void serve() noexcept override;
+    int service_fd() const noexcept override { return service_set_.get(); }
     int domain(ofi::Domain &domain, const fi_info &info) noexcept override;
     int passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept override;
     int endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept override;
@@ -65,7 +67,8 @@ private:
     std::vector<std::shared_ptr<PortContext>> port_contexts_;
     core::SpinLock requests_lock_; // innermost
     std::unordered_set<Request *> requests_;
-    core::UniqueFd wait_set_; // epoll
+    core::UniqueFd wait_set_;    // epoll
+    core::UniqueFd service_set_; // epoll, of what processes that share NICs ask
 };
 
 inline EtherFabric &ether_fabric_of(ofi::Fabric &fabric) noexcept

@@ -15,35 +15,21 @@
 
 #include "core/log.hpp"
 #include "ofi/libfabric.hpp"
+#include "vma/passed.hpp"
 
 namespace vma::ether {
 namespace {
 
 constexpr int kSendBuffer = 8 << 20; // some 10,000 messages: as many connections may be opened in one go
 
-struct PassedSockets {
-    alignas(cmsghdr) char bytes[CMSG_SPACE(2 * sizeof(int))] = {};
-};
-
-// Our numbers of descriptors that are passed on, as the message's control data.
-std::size_t pack(PassedSockets &control, const int *fds, std::size_t count) noexcept
+int send_message(int fd, const GuardianMessage &message, std::span<const int> passed) noexcept
 {
-    auto *const header = reinterpret_cast<cmsghdr *>(control.bytes);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(count * sizeof(int));
-    std::memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-    return CMSG_SPACE(count * sizeof(int));
-}
-
-int send_message(int fd, const GuardianMessage &message, void *control, std::size_t control_length) noexcept
-{
+    PassedRoom<2> room;
     iovec part{const_cast<GuardianMessage *>(&message), sizeof message};
     mmsghdr out{};
     out.msg_hdr.msg_iov = &part;
     out.msg_hdr.msg_iovlen = 1;
-    out.msg_hdr.msg_control = control;
-    out.msg_hdr.msg_controllen = control_length;
+    pass(out.msg_hdr, room, passed);
     return ::syscall(SYS_sendmmsg, fd, &out, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : -errno;
 }
 
@@ -116,16 +102,14 @@ int Guardian::greet() noexcept
         return -errno;
     GuardianMessage hello;
     hello.call = GuardianCall::kHello;
-    PassedSockets control;
-    const std::size_t length = pack(control, fds, count);
-    return send_message(socket_.get(), hello, control.bytes, length);
+    return send_message(socket_.get(), hello, {fds, count});
 }
 
 bool Guardian::send(const GuardianMessage &message) noexcept
 {
     if (!socket_)
         return false;
-    const int error = send_message(socket_.get(), message, nullptr, 0);
+    const int error = send_message(socket_.get(), message, {});
     if (error == 0)
         return true;
     if (error == -EAGAIN || error == -ENOBUFS || error == -ENOMEM) {

@@ -28,6 +28,7 @@ constexpr std::uint64_t kDomainCaps = FI_REMOTE_COMM;
 struct Choice {
     std::string nic;
     ofi::AddressPair pair;
+    unsigned priority;
 };
 
 bool is_meant(const fi_info *hints) noexcept
@@ -67,11 +68,14 @@ std::string nic_of(const NetState &net, unsigned interface)
     return usable ? link->name : std::string();
 }
 
-bool is_admitted(const ofi::Query &query, const std::string &nic, const inet::IpAddress &address)
+// Nothing: the user does not admit it.
+std::optional<unsigned> priority_of(const ofi::Query &query, const std::string &nic, const inet::IpAddress &address)
 {
     const ofi::Address text = to_socket_address({address, 0});
     const std::optional<in6_addr> ip = core::ip_of(&text.sa);
-    return !nic.empty() && ip && query.filters.admits_device(nic) && query.filters.admits(nic, *ip);
+    if (nic.empty() || !ip || !query.filters.admits_device(nic) || !query.filters.admits(nic, *ip))
+        return std::nullopt;
+    return query.priority_of(core::DeviceKind::ethernet, nic, nic, *ip);
 }
 
 // The peer's route tells the NIC, and the source where none is given.
@@ -87,8 +91,8 @@ void choose_by_route(const ofi::Query &query, NetState &net, const ofi::AddressP
         return;
     const inet::IpAddress source = question.source.is_any() ? route.source : question.source;
     const std::string nic = nic_of(net, route.interface);
-    if (is_admitted(query, nic, source))
-        choices.push_back({nic, {to_socket_address({source, asked.source.port()}), asked.destination}});
+    if (const auto priority = priority_of(query, nic, source))
+        choices.push_back({nic, {to_socket_address({source, asked.source.port()}), asked.destination}, *priority});
 }
 
 // Each NIC that has the source; a wildcard is everywhere.
@@ -103,12 +107,13 @@ void choose_by_source(const ofi::Query &query, const NetState &net, const ofi::A
                               ? query.takes(here)
                               : here.sa.sa_family == source.sa.sa_family && (anywhere || here.same_host(source));
         const std::string nic = nic_of(net, local.interface);
-        if (!fits || scoped || !local.usable || !is_admitted(query, nic, local.address))
+        const std::optional<unsigned> priority = priority_of(query, nic, local.address);
+        if (!fits || scoped || !local.usable || !priority)
             continue;
         const bool again = std::any_of(choices.begin(), choices.end(),
                                        [&](const Choice &known) { return anywhere && known.nic == nic; });
         if (!again)
-            choices.push_back({nic, {here, {}}});
+            choices.push_back({nic, {here, {}}, *priority});
     }
 }
 
@@ -195,7 +200,7 @@ void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
                 continue;
             for (const Choice &choice : choices) {
                 if (choice.nic == nic)
-                    list.add(query, offer, query.attributes_only ? ofi::AddressPair{} : choice.pair);
+                    list.add(query, offer, query.attributes_only ? ofi::AddressPair{} : choice.pair, choice.priority);
             }
         }
     }

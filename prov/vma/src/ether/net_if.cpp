@@ -125,7 +125,8 @@ int NetIf::open_wait_set() noexcept
             if (!core::watch_fd(wait_set_.get(), queue.fd()))
                 return -errno;
         }
-        return 0;
+        const int more = nic.wait_fd();
+        return more < 0 || core::watch_fd(wait_set_.get(), more) ? 0 : -errno;
     });
 }
 

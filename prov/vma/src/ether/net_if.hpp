@@ -94,6 +94,14 @@ public:
 
     // Readable when turn() has something to do; for the stack's timers and a NIC's raw packets only after arm().
     int wait_fd() const noexcept { return wait_set_.get(); }
+    int service_fd() noexcept // as the NIC's wait_fd()
+    {
+        return nic_.visit([](const auto &nic) { return nic.wait_fd(); });
+    }
+    void serve() noexcept
+    {
+        nic_.visit([](auto &nic) { nic.follow(); });
+    }
     [[nodiscard]] bool watch_too(int fd) noexcept; // as long as it is open
     // Before a sleep that ends at `latest` at the latest. False: there is something to do at once.
     bool arm(inet::Nanos latest = inet::kNever) noexcept;

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "ofi/libfabric.hpp"
+#include "ofi/process_ops.hpp"
 
 namespace vma::ether {
 namespace {
@@ -94,6 +96,23 @@ XdpMode configured_xdp_mode() noexcept
                       "FI_VMA_ETHERNET_XDP: \"%s\" is none of auto, native and generic: auto is taken", XdpMode::kAuto);
 }
 
+unsigned configured_processes() noexcept
+{
+    constexpr std::uint32_t kUsual = 8;
+    // The process's, without a lock: exchange() lets one thread warn.
+    static constinit std::atomic<bool> warned{false};
+    if (ofi::frame_allocator().allocate != nullptr)
+        return 1; // nobody else has the program's memory
+    const char *const text = ofi::param(ofi::Param::ethernet_processes);
+    std::uint32_t value = kUsual;
+    if (text == nullptr || (core::parse_number(text, kMostPlaces, value) && value != 0))
+        return value;
+    if (!warned.exchange(true, std::memory_order_relaxed))
+        VMA_WARN(domain, "FI_VMA_ETHERNET_PROCESSES is \"%s\", expected a number from 1 to %u: %u is taken", text,
+                 kMostPlaces, kUsual);
+    return kUsual;
+}
+
 bool configured_offloads() noexcept
 {
     return configured(ofi::Param::ethernet_offloads, kSwitch,
@@ -119,6 +138,7 @@ int Nic::open(const char *interface, const NicOptions &options, Nic &opened) noe
     xdp.stamps = options.stamps;
     xdp.mode = options.xdp_mode;
     xdp.sockets.offloads = options.offloads;
+    xdp.sockets.places = options.processes;
     if (described.mtu > kUsualMtu)
         xdp.sockets.frame_size = kLongFrame;
     return XdpNic::open(interface, xdp, opened.kind_.emplace<XdpNic>());

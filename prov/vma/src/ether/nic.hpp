@@ -31,12 +31,17 @@ XdpMode configured_xdp_mode() noexcept;
 // FI_VMA_ETHERNET_OFFLOADS as it is now. A word that means nothing is warned of, and true.
 bool configured_offloads() noexcept;
 
+// FI_VMA_ETHERNET_PROCESSES as it is now: 1 to kMostPlaces; 1 where frames lie in memory of the program's own. What is
+// no such number is warned of, and the usual one.
+unsigned configured_processes() noexcept;
+
 struct NicOptions {
     NicKind kind = configured_nic_kind();
     const char *sysfs = core::kSysfs; // where it is mounted
     XdpStamps stamps = configured_stamps();
     XdpMode xdp_mode = configured_xdp_mode();
     bool offloads = configured_offloads();
+    unsigned processes = configured_processes(); // that may share it, by AF_XDP
 };
 
 class Nic

@@ -126,6 +126,14 @@ void PortContext::progress() noexcept
     lock_.unlock();
 }
 
+void PortContext::serve() noexcept
+{
+    if (service_fd() < 0 || !lock_.try_lock())
+        return;
+    net_if_->serve();
+    lock_.unlock();
+}
+
 void PortContext::prepare_to_sleep() noexcept
 {
     constexpr int kTurns = 64;

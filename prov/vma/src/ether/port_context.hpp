@@ -39,6 +39,10 @@ public:
     // progress() with the lock held.
     void turn() noexcept;
     int wait_fd() const noexcept { return net_if_->wait_fd(); }
+    // What processes that share the NIC ask, where no other thread is at it. service_fd() is readable when there is
+    // such; -1: it is not shared.
+    void serve() noexcept;
+    int service_fd() const noexcept { return net_if_->service_fd(); }
 
     // Makes frames of a protocol to `local` ours, and keeps the port from the kernel's sockets; port 0 is replaced by a
     // free one. Each success needs a release(). 0 or negative errno: that of bind(), -EADDRNOTAVAIL for an address that

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <new>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <tuple>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 
 #include "core/kernel.hpp"
 #include "core/made_once.hpp"
+#include "core/probes.hpp"
 #include "core/spinlock.hpp"
 
 namespace vma::local {
@@ -24,13 +26,14 @@ void set_doorbell_bit(DoorbellPage &page, std::uint32_t bit) noexcept
 {
     const std::uint32_t word = bit / 64;
     const std::uint64_t mask = UINT64_C(1) << (bit % 64);
-    // Set already: the queue has yet to take it, and it looks at the slots after it has. Only one process sets
-    // this bit, so nobody else can be between the two steps below.
+    // Set already: the queue has yet to take it, and it looks at what we have stored after it has, as our caller has
+    // fenced. Who else sets this bit, and is between the two steps below, is not waited for.
     if (!(page.words[word].load(std::memory_order_relaxed) & mask))
         page.words[word].fetch_or(mask, std::memory_order_seq_cst);
     const std::uint64_t word_mask = UINT64_C(1) << (word % 64);
     if (!(page.summary[word / 64].load(std::memory_order_relaxed) & word_mask))
         page.summary[word / 64].fetch_or(word_mask, std::memory_order_seq_cst);
+    core::fence_after_exchange(); // the next look is whether somebody sleeps
 }
 
 int Doorbell::open() noexcept
@@ -111,19 +114,39 @@ bool Doorbell::drain() noexcept
     return got;
 }
 
-PeerDoorbell::PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept
-    : mapping_(std::move(mapping)), wake_(std::move(wake)), page_(reinterpret_cast<DoorbellPage *>(mapping_.data()))
+PeerDoorbell::PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake, bool by_socket) noexcept
+    : mapping_(std::move(mapping)), wake_(std::move(wake)), page_(reinterpret_cast<DoorbellPage *>(mapping_.data())),
+      by_socket_(by_socket)
 {
 }
+
+namespace {
+
+// Never waits, whatever the guest has done to its end: the flags of this one are not its own. A full one is readable.
+void send_one_byte(int socket) noexcept
+{
+    char byte = 0;
+    iovec part{&byte, sizeof byte};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    core::kernel::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+} // namespace
 
 // Never waits, whoever has filled the counter: then the descriptor is readable anyway. Its flags are shared with its
 // owner, who may have changed them.
 void PeerDoorbell::wake(std::uint64_t sleep) noexcept
 {
+    probe::wake(by_socket_ ? probe::Waker::kSocket : probe::Waker::kEventfd, 0);
     const int saved = errno;
-    const int flags = core::kernel::fcntl(wake_.get(), F_GETFL);
-    if (flags >= 0 && ((flags & O_NONBLOCK) != 0 || core::kernel::fcntl(wake_.get(), F_SETFL, flags | O_NONBLOCK) == 0))
-        [[likely]]
+    const int flags = by_socket_ ? -1 : core::kernel::fcntl(wake_.get(), F_GETFL);
+    if (by_socket_) {
+        page_->wakes.fetch_add(1, std::memory_order_seq_cst);
+        send_one_byte(wake_.get());
+    } else if (flags >= 0 && ((flags & O_NONBLOCK) != 0 ||
+                              core::kernel::fcntl(wake_.get(), F_SETFL, flags | O_NONBLOCK) == 0)) [[likely]]
         count_and_write(*page_, wake_.get());
     woken_.store(sleep, std::memory_order_release);
     errno = saved;
@@ -131,6 +154,7 @@ void PeerDoorbell::wake(std::uint64_t sleep) noexcept
 
 void PeerDoorbell::wake_place(std::uint32_t place, std::uint32_t sleep) noexcept
 {
+    probe::wake(probe::Waker::kFutex, place);
     const int saved = errno;
     std::atomic<std::uint32_t> &turn = page_->places[place].turn;
     turn.fetch_add(1, std::memory_order_seq_cst);
@@ -143,7 +167,7 @@ namespace {
 
 // By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd. And by our
 // own: what was mapped before a fork is not mapped in the child.
-using DoorbellId = std::tuple<std::uint32_t, pid_t, dev_t, ino_t>;
+using DoorbellId = std::tuple<std::uint32_t, pid_t, std::uint64_t, dev_t, ino_t>;
 
 struct DoorbellCache {
     std::mutex mutex;
@@ -155,20 +179,22 @@ constinit core::MadeOnce<DoorbellCache> g_cache;
 
 } // namespace
 
-int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wake,
+int open_peer_doorbell(const DoorbellOwner &owner, core::UniqueFd &&memory, core::UniqueFd &&wake,
                        std::shared_ptr<PeerDoorbell> &out) noexcept
 {
     const core::UniqueFd memory_fd = std::move(memory);
     core::UniqueFd wake_fd = std::move(wake);
     struct stat status {
     };
-    if (core::kernel::fstat(memory_fd.get(), &status) != 0 || !is_anonymous_file(wake_fd.get()))
+    const bool by_socket = owner.guest_link != 0;
+    if (core::kernel::fstat(memory_fd.get(), &status) != 0 ||
+        !(by_socket ? is_unix_socket(wake_fd.get()) : is_anonymous_file(wake_fd.get())))
         return -FI_EINVAL;
 
     DoorbellCache &cache = g_cache.get();
     const std::lock_guard guard(cache.mutex);
     std::erase_if(cache.known, [](const auto &entry) { return entry.second.expired(); });
-    const DoorbellId id{core::fork_generation(), peer, status.st_dev, status.st_ino};
+    const DoorbellId id{core::fork_generation(), owner.process, owner.guest_link, status.st_dev, status.st_ino};
     if (const auto found = cache.known.find(id); found != cache.known.end()) {
         out = found->second.lock();
         if (out)
@@ -177,7 +203,7 @@ int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wak
     Mapping mapping;
     if (const int error = map_shared(memory_fd.get(), sizeof(DoorbellPage), mapping))
         return error;
-    out = std::make_shared<PeerDoorbell>(std::move(mapping), std::move(wake_fd));
+    out = std::make_shared<PeerDoorbell>(std::move(mapping), std::move(wake_fd), by_socket);
     cache.known[id] = out;
     return 0;
 }

@@ -8,12 +8,14 @@
 #include <sys/types.h>
 
 #include "core/fd.hpp"
+#include "core/spinlock.hpp"
 #include "local/layout.hpp"
 #include "local/segment.hpp"
 
 namespace vma::local {
 
-// Sets an endpoint's bit, cheaply when it is set already.
+// Sets an endpoint's bit, cheaply when it is set already. The caller has fenced after what he rings for (full_fence()):
+// one that is set already may be taken before his store is seen. A load behind this is ordered behind the bit.
 void set_doorbell_bit(DoorbellPage &page, std::uint32_t bit) noexcept;
 
 class Doorbell
@@ -45,14 +47,19 @@ public:
             for (; words; words &= words - 1) {
                 const std::uint32_t word = i * 64 + static_cast<std::uint32_t>(__builtin_ctzll(words));
                 std::uint64_t bits = page_->words[word].exchange(0, std::memory_order_seq_cst);
+                core::fence_after_exchange(); // who finds the bit still set relies on our look
                 for (; bits; bits &= bits - 1)
                     handle(word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
             }
         }
     }
 
-    // An own bit, set by ourselves.
-    void ring_self(std::uint32_t bit) noexcept { set_doorbell_bit(*page_, bit); }
+    // An own bit, set by ourselves, for what this thread has just stored.
+    void ring_self(std::uint32_t bit) noexcept
+    {
+        core::full_fence();
+        set_doorbell_bit(*page_, bit);
+    }
 
     // Whoever publishes from here on writes the eventfd. Look at everything once more before sleeping.
     void arm() noexcept;
@@ -90,6 +97,7 @@ private:
 class PeerDoorbell
 {
 public:
+    // The caller has fenced after what he rings for.
     void ring(std::uint32_t bit) noexcept { ring(bit, bit % kPlaces); }
     void ring(std::uint32_t bit, std::uint32_t place) noexcept
     {
@@ -100,7 +108,7 @@ public:
             asleep >> 32 != woken_places_[place].load(std::memory_order_relaxed))
             wake_place(place, static_cast<std::uint32_t>(asleep >> 32));
     }
-    // The caller has fenced, or has just done a locked operation.
+    // Likewise.
     void wake_if_sleeping() noexcept
     {
         const std::uint64_t sleep = page_->sleeping.load(std::memory_order_relaxed);
@@ -108,7 +116,7 @@ public:
             wake(sleep);
     }
 
-    PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept;
+    PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake, bool by_socket) noexcept;
 
 private:
     void wake(std::uint64_t sleep) noexcept;
@@ -117,12 +125,19 @@ private:
     Mapping mapping_;
     core::UniqueFd wake_;
     DoorbellPage *page_;
+    const bool by_socket_;                // the bell is a socket (guests.hpp), not an eventfd
     std::atomic<std::uint64_t> woken_{0}; // the sleep for which this process has written the eventfd, and is back
     std::atomic<std::uint32_t> woken_places_[kPlaces] = {}; // likewise, by futex(2)
 };
 
+// Whose doorbell it is: one that sent it before is known by the same.
+struct DoorbellOwner {
+    pid_t process;            // of this user
+    std::uint64_t guest_link; // the number of its link where it is another user's, else 0
+};
+
 // Checks and maps what a peer sent; both descriptors are used up. -FI_EINVAL when it isn't a doorbell.
-int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wake,
+int open_peer_doorbell(const DoorbellOwner &owner, core::UniqueFd &&memory, core::UniqueFd &&wake,
                        std::shared_ptr<PeerDoorbell> &out) noexcept;
 
 } // namespace vma::local

@@ -3,6 +3,7 @@
 // providers get their turn, but for reliable datagrams that another provider carries there.
 #include "local/list.hpp"
 
+#include <optional>
 #include <vector>
 
 #include "core/log.hpp"
@@ -54,7 +55,7 @@ bool complete_beyond(AddressPair &pair)
     return !pair.source.empty() && pair.source.is_local() && rdm::reaches_other_hosts(pair.source);
 }
 
-void list_offer(const ofi::Query &query, const ofi::Offer &offer, ofi::InfoList &list)
+void list_offer(const ofi::Query &query, const ofi::Offer &offer, unsigned priority, ofi::InfoList &list)
 {
     const bool beyond = &offer == &ofi::kRdmOffer;
     std::vector<AddressPair> pairs = query.pairs;
@@ -65,19 +66,20 @@ void list_offer(const ofi::Query &query, const ofi::Offer &offer, ofi::InfoList 
     else
         std::erase_if(pairs, [&](AddressPair &pair) { return !(beyond ? complete_beyond(pair) : complete(pair)); });
     for (const AddressPair &pair : pairs)
-        list.add(query, offer, pair);
+        list.add(query, offer, pair, priority);
 }
 
 } // namespace
 
 void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
 {
-    if (!query.filters.admits_device(ofi::kLocalName))
+    const std::optional<unsigned> priority = query.priority_of(core::DeviceKind::local, ofi::kLocalName);
+    if (!priority || !query.filters.admits_device(ofi::kLocalName))
         return;
     // Who asks for nothing in particular takes the first: connections.
     for (const ofi::Offer *offer : {&ofi::kMsgOffer, &ofi::kDgramOffer, &ofi::kRdmOffer}) {
         if (query.takes(*offer))
-            list_offer(query, *offer, list);
+            list_offer(query, *offer, *priority, list);
     }
 }
 

@@ -144,7 +144,7 @@ template <fi_cq_format Format> void Queue::take_from_only(Endpoint &endpoint, Si
 template <fi_cq_format Format> void Queue::take_slots(Sink &sink, bool with_datagrams) noexcept
 {
     ++reads;
-    if (receivers == 1 && active_count == 1 && !rung_count && !doorbell.rung() && !inlets.used()) [[likely]] {
+    if (receivers == 1 && active_count == 1 && !rung_count && !rung_for() && !inlets.used()) [[likely]] {
         if (active[0]->receiver.slots.ready())
             take_from_only<Format>(*active[0], sink);
         else
@@ -180,7 +180,7 @@ template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
         take_slots<Format>(sink, true);
     if (inlets.used()) {
         inlets.poll();
-        if (doorbell.rung())
+        if (rung_for())
             answer_doorbell();
     }
     if (!paced.wheel.empty()) [[unlikely]]

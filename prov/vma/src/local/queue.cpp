@@ -53,6 +53,13 @@ int Queue::watch_fd(int fd) noexcept
     return core::watch_fd(wait_set.get(), fd) ? 0 : -errno;
 }
 
+int Queue::watch_guest(int fd) noexcept
+{
+    if (bare_wait_fd)
+        return -FI_EOPNOTSUPP;
+    return watch_fd(fd);
+}
+
 // A timer may join the set at any time, but not a bare eventfd that the program has already.
 int Queue::give_wait_fd(int &fd) noexcept
 {
@@ -60,6 +67,7 @@ int Queue::give_wait_fd(int &fd) noexcept
     const bool bare = untimed && !domain.datagrams;
     if (const int error = bare ? 0 : open_wait_set())
         return error;
+    bare_wait_fd = bare;
     fd = bare ? doorbell.wake_fd() : wait_set.get();
     return 0;
 }
@@ -126,6 +134,7 @@ void Queue::remove(Endpoint &endpoint) noexcept
     // A peer that still sets the bit makes us look at whoever has it next, for nothing.
     take_out(endpoint);
     by_bit[endpoint.bit] = nullptr;
+    leave_guest(endpoint);
     if (--receivers == 1)
         order(false);
     doorbell.free_bit(endpoint.bit);
@@ -135,6 +144,14 @@ void Queue::remove(Endpoint &endpoint) noexcept
         core::cpu_relax();
         lock.lock();
     }
+}
+
+void Queue::leave_guest(Endpoint &endpoint) noexcept
+{
+    if (endpoint.guest == nullptr)
+        return;
+    endpoint.guest->free_bit(endpoint.guest_bit);
+    guests.release(*std::exchange(endpoint.guest, nullptr));
 }
 
 void Queue::enlist(Sender &sender) noexcept
@@ -240,7 +257,9 @@ bool Queue::sleeps_by_descriptor() const noexcept
 void Queue::disarm(bool readable) noexcept
 {
     armed = false;
-    wakes += doorbell.disarm() ? 0 : 1;
+    const bool was_rung = !doorbell.disarm();
+    const bool has_guest_rung = guests.disarm();
+    wakes += was_rung || has_guest_rung ? 1 : 0;
     if (others_sleep() || (readable && !doorbell.readable()))
         doorbell.wake_self();
     else if (!readable && doorbell.readable())
@@ -259,7 +278,7 @@ void Queue::ring_all() noexcept
 bool Queue::anything(Entries which) noexcept
 {
     const bool unread = which == Entries::count && !entries.empty();
-    return unread || rung_count || failed || signalled || doorbell.rung();
+    return unread || rung_count || failed || signalled || rung_for();
 }
 
 bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
@@ -274,7 +293,8 @@ bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
     if (!armed && sleeps_by_descriptor()) {
         if (doorbell.readable())
             doorbell.drain();
-        doorbell.arm();
+        guests.arm();
+        doorbell.arm(); // and a fence
         armed = true;
         armed_by = this_thread();
         ++armings;

@@ -12,6 +12,7 @@
 
 #include "local/companions.hpp"
 #include "local/doorbell.hpp"
+#include "local/guests.hpp"
 #include "local/pacing.hpp"
 #include "local/ring/inlets.hpp"
 #include "local/stamp.hpp"
@@ -58,6 +59,7 @@ struct Queue : ofi::Cq {
     // The receiving half of an endpoint. 0 or -FI_ENOSPC.
     int add(Endpoint &endpoint) noexcept;
     void remove(Endpoint &endpoint) noexcept;
+    void leave_guest(Endpoint &endpoint) noexcept; // the doorbell of its link, if it has one
     // A sending half with operations under way.
     void watch(Sender &sender) noexcept;
     void unwatch(Sender &sender) noexcept;
@@ -127,6 +129,7 @@ struct Queue : ofi::Cq {
     Turns turns;
     const void *armed_by = nullptr; // the thread
     Doorbell doorbell;
+    GuestDoorbells guests{*this};
     std::uint32_t recent[kActive] = {}; // bits that rang last: with more than can be active, none of them is
     unsigned recent_at = 0;
     std::unique_ptr<Endpoint *[]> by_bit;
@@ -135,15 +138,19 @@ struct Queue : ofi::Cq {
     Inlets inlets{*this};
     // The doorbell's descriptor, in a domain of datagrams what brings new senders, and the timer of rate limits.
     core::UniqueFd wait_set;
-    bool untimed = false; // FI_VMA_UNTIMED
+    bool untimed = false;      // FI_VMA_UNTIMED
+    bool bare_wait_fd = false; // the program sleeps on the doorbell's descriptor alone
     Companions companions{*this};
     PacedWork paced;
 
+    bool rung_for() const noexcept { return doorbell.rung() || guests.rung(); }
     bool rings_often(std::uint32_t bit) noexcept;
     void push_rung(Endpoint &endpoint) noexcept;
     int open_wait_set() noexcept;
     // A descriptor that wakes who sleeps on the queue, too: 0 or a negative errno.
     int watch_fd(int fd) noexcept;
+    // A guest's bell: it joins the set that the program has, else -FI_EOPNOTSUPP.
+    int watch_guest(int fd) noexcept;
     void unwatch_fd(int fd) noexcept { core::unwatch_fd(wait_set.get(), fd); }
     int give_wait_fd(int &fd) noexcept;                  // to the program. 0 or a negative errno
     int count_by(const std::uint32_t *counter) noexcept; // FI_VMA_SLEEPERS. 0 or a negative errno

@@ -3,10 +3,14 @@
 #include "local/segment.hpp"
 
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <rdma/fi_errno.h>
@@ -30,13 +34,6 @@ int map_all(int fd, std::size_t size, Mapping &out) noexcept
     return 0;
 }
 
-// The kernel counts memfds as files: one above RLIMIT_FSIZE raises SIGXFSZ, which kills the program.
-bool beyond_file_limit(std::size_t size) noexcept
-{
-    rlimit limit{};
-    return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur;
-}
-
 } // namespace
 
 Mapping::~Mapping()
@@ -51,13 +48,8 @@ int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcep
     if (size == 0 || size > SIZE_MAX - page)
         return -FI_EINVAL;
     size = (size + page - 1) / page * page;
-    if (beyond_file_limit(size))
-        return -FI_ENOSPC;
-    core::UniqueFd fd =
-        core::make_fd([name] { return core::kernel::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
+    core::UniqueFd fd = core::make_memory(name, size, MFD_ALLOW_SEALING);
     if (!fd)
-        return -errno;
-    if (core::kernel::ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
         return -errno;
     if (core::kernel::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
         return -errno;
@@ -69,16 +61,45 @@ int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcep
 
 int map_shared(int fd, std::size_t size, Mapping &out) noexcept
 {
+    if (!is_sealed_memory(fd))
+        return -FI_EINVAL;
     struct stat status {
     };
-    if (core::kernel::fstat(fd, &status) != 0)
+    struct statfs where {
+    };
+    if (core::kernel::fstat(fd, &status) != 0 || core::kernel::fstatfs(fd, &where) != 0)
         return -errno;
     if (!S_ISREG(status.st_mode) || status.st_size < 0 || static_cast<std::size_t>(status.st_size) != size || size == 0)
         return -FI_EINVAL;
-    const int seals = core::kernel::fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & kSeals) != kSeals)
+    if (where.f_type != TMPFS_MAGIC) // huge pages may not be had when they are touched: SIGBUS
         return -FI_EINVAL;
     return map_all(fd, size, out);
+}
+
+bool is_sealed_memory(int fd) noexcept
+{
+    const int seals = core::kernel::fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
+std::uint64_t socket_number(int fd) noexcept
+{
+    char path[48];
+    char text[48];
+    std::snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    const ssize_t length = core::kernel::readlink(path, text, sizeof text - 1);
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    std::uint64_t number = 0;
+    return std::sscanf(text, "socket:[%" SCNu64 "]", &number) == 1 ? number : 0;
+}
+
+bool is_unix_socket(int fd) noexcept
+{
+    int domain = 0;
+    socklen_t length = sizeof domain;
+    return core::kernel::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
 bool is_anonymous_file(int fd) noexcept

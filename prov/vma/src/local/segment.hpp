@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "core/fd.hpp"
@@ -48,6 +49,15 @@ int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcep
 
 // Maps all of a peer's memory. -FI_EINVAL when it isn't a sealed memfd of exactly `size` bytes.
 int map_shared(int fd, std::size_t size, Mapping &out) noexcept;
+
+// A memfd that keeps its size. No file system is asked: one of the peer's could keep us waiting.
+bool is_sealed_memory(int fd) noexcept;
+
+// Likewise: the inode number of a socket, 0 where it is something else.
+std::uint64_t socket_number(int fd) noexcept;
+
+// A socket of the UNIX domain. Asks the descriptor itself: only what is known to be a socket may be a guest's.
+bool is_unix_socket(int fd) noexcept;
 
 // True for an eventfd and its like: writing to it can neither raise SIGPIPE nor reach a file.
 bool is_anonymous_file(int fd) noexcept;

@@ -25,6 +25,8 @@ inline std::uint64_t stamp_now(StampClock clock) noexcept
         __builtin_ia32_lfence(); // not before what this thread has read
         return __builtin_ia32_rdtsc();
     }
+#elif !defined(__aarch64__)
+    std::atomic_thread_fence(std::memory_order_seq_cst); // what this thread has read, all others can read by now
 #endif
     return static_cast<std::uint64_t>(core::monotonic_ns());
 }

@@ -7,8 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <rdma/fi_errno.h>
-
 namespace vma::ofi {
 
 bool Address::assign(const void *addr, std::size_t length) noexcept
@@ -117,17 +115,6 @@ Address Address::reachable() const noexcept
     else
         result.v6.sin6_addr = in6addr_loopback;
     return result;
-}
-
-int Address::copy_to(void *addr, std::size_t *length) const noexcept
-{
-    if (length == nullptr)
-        return -FI_EINVAL;
-    const std::size_t room = *length;
-    *length = size();
-    if (addr != nullptr && room > 0)
-        std::memcpy(addr, &v6, room < size() ? room : size());
-    return room < size() ? -FI_ETOOSMALL : 0;
 }
 
 const char *Address::text(char *buffer, std::size_t size) const noexcept

@@ -39,8 +39,6 @@ struct Address {
     bool is_local() const noexcept;
     // 127.0.0.1 or ::1 in the place of a wildcard.
     Address reachable() const noexcept;
-    // fi_getname's contract: copies what fits, sets *length to the whole, -FI_ETOOSMALL when it didn't fit.
-    int copy_to(void *addr, std::size_t *length) const noexcept;
     // "127.0.0.1:5000", for the log.
     const char *text(char *buffer, std::size_t size) const noexcept;
 };

@@ -10,6 +10,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "core/quoted.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/ops.hpp"
 
@@ -156,6 +157,24 @@ int start(const Av &av, std::uint64_t flags, void *context, fi_addr_t *places, A
     return 0;
 }
 
+// The next of an array of socket addresses, or of pointers to strings; false, behind it, if it is none.
+bool take_next(const AddressFormat &format, const std::byte *&from, Address &address)
+{
+    if (format.is_text()) {
+        const char *text;
+        std::memcpy(&text, from, sizeof text);
+        from += sizeof text;
+        return format.read_whole(text, address);
+    }
+    sa_family_t family;
+    std::memcpy(&family, from, sizeof family);
+    const std::size_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    const bool fits = address.assign(from, length);
+    // One that is none of ours tells no length: the first's family is that of all.
+    from += length;
+    return fits;
+}
+
 int insert_addresses(fid_av *fid, const void *addresses, std::size_t count, fi_addr_t *places, std::uint64_t flags,
                      void *context)
 {
@@ -169,27 +188,35 @@ int insert_addresses(fid_av *fid, const void *addresses, std::size_t count, fi_a
     for (std::size_t i = 0; i < count; ++i) {
         Address address;
         fi_addr_t place = FI_ADDR_NOTAVAIL;
-        sa_family_t family;
-        std::memcpy(&family, from, sizeof family);
-        const bool fits = address.assign(from, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+        const bool fits = take_next(av.domain.addresses, from, address);
         const int error = fits ? av.insert(address, place, answers.user_ids ? &places[i] : nullptr) : FI_EINVAL;
         answers.add(i, error, place);
-        // One that is none of ours tells no length: the first's family is that of all.
-        from += family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     }
     av.tell_watchers();
     return answers.inserted;
 }
 
-int resolve(const char *node, const char *service, Address &address)
+int resolve(const char *node, const char *service, int family, Address &address)
 {
     addrinfo wanted{};
+    wanted.ai_family = family;
     wanted.ai_socktype = SOCK_DGRAM;
     addrinfo *list = nullptr;
     if (::getaddrinfo(node, service, &wanted, &list) != 0)
         return FI_ENODATA;
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
     return address.assign(list->ai_addr, list->ai_addrlen) ? 0 : FI_ENODATA;
+}
+
+// A string that names host and port, in whichever format the vector has.
+int resolve_string(const char *node, Address &address)
+{
+    AddressParts parts;
+    if (const char *wrong = split_address_string(node, parts)) {
+        VMA_WARN(av, "the address %s is refused: %s", core::quoted(node).c_str(), wrong);
+        return FI_EINVAL;
+    }
+    return resolve(parts.host.empty() ? nullptr : parts.host.c_str(), parts.service.c_str(), parts.family, address);
 }
 
 int insert_service(fid_av *fid, const char *node, const char *service, fi_addr_t *place, std::uint64_t flags,
@@ -199,11 +226,12 @@ int insert_service(fid_av *fid, const char *node, const char *service, fi_addr_t
     Answers answers{};
     if (const int error = start(av, flags, context, place, answers))
         return error;
-    if (node == nullptr || service == nullptr)
+    const bool whole = is_address_string(node);
+    if (node == nullptr || whole != (service == nullptr))
         return -FI_EINVAL;
     Address address;
     fi_addr_t inserted = FI_ADDR_NOTAVAIL;
-    int error = resolve(node, service, address);
+    int error = whole ? resolve_string(node, address) : resolve(node, service, AF_UNSPEC, address);
     if (error == 0)
         error = av.insert(address, inserted, answers.user_ids ? place : nullptr);
     answers.add(0, error, inserted);
@@ -228,10 +256,11 @@ int remove_addresses(fid_av *fid, fi_addr_t *places, std::size_t count, std::uin
 int look_up(fid_av *fid, fi_addr_t place, void *out, std::size_t *length)
 {
     Address address;
-    if (length == nullptr || !av_of(&fid->fid).address_of(place, address))
+    const Av &av = av_of(&fid->fid);
+    if (length == nullptr || !av.address_of(place, address))
         return -FI_EINVAL;
     // Unlike fi_getname's, what is too long is cut without an error.
-    const int result = address.copy_to(out, length);
+    const int result = av.domain.addresses.copy(address, out, length);
     return result == -FI_ETOOSMALL ? 0 : result;
 }
 
@@ -246,19 +275,13 @@ int set_user_id(fid_av *fid, fi_addr_t place, fi_addr_t user_id, std::uint64_t f
     return error;
 }
 
-const char *address_text(fid_av *, const void *addr, char *out, std::size_t *length)
+const char *address_text(fid_av *fid, const void *addr, char *out, std::size_t *length)
 {
     Address address;
-    if (!address.assign_whole(addr))
+    if (!av_of(&fid->fid).domain.addresses.read_whole(addr, address))
         return nullptr;
-    char text[80];
-    const AddressText plain(address);
-    const int used = std::snprintf(text, sizeof text, "fi_sockaddr_%s://%s",
-                                   address.sa.sa_family == AF_INET6 ? "in6" : "in", plain.c_str());
-    if (out != nullptr && length != nullptr && *length != 0)
-        std::snprintf(out, *length, "%s", text);
-    if (length != nullptr)
-        *length = static_cast<std::size_t>(used) + 1;
+    std::size_t none = 0;
+    AddressFormat(FI_ADDR_STR).copy(address, out, length != nullptr ? length : &none);
     return out;
 }
 

@@ -16,6 +16,7 @@
 #include <rdma/fi_domain.h>
 
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 
 namespace vma::ofi {
 

@@ -43,14 +43,14 @@ struct Cntr {
         if (owners != nullptr) [[unlikely]]
             owners->owner_ops->inc(owners);
         else
-            value.fetch_add(1, std::memory_order_relaxed);
+            value.fetch_add(1, std::memory_order_release); // who reads it finds what was counted
     }
     void count_error() noexcept
     {
         if (owners != nullptr) [[unlikely]]
             owners->owner_ops->incerr(owners);
         else
-            errors.fetch_add(1, std::memory_order_relaxed);
+            errors.fetch_add(1, std::memory_order_release);
     }
 
     // Each binding adds its sources once and takes them away again.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/error_text.hpp"
 #include "ofi/domain.hpp"
 #include "rdma/fi_ext_vma.h"
 
@@ -64,16 +65,20 @@ namespace {
 // is read. Who wants no error data may have left the fields unset, so they are looked at only where there is some.
 void give_raw_source(Cq &cq, fi_cq_err_entry &out) noexcept
 {
-    cq.last_raw_source = cq.raw_sources.front().address;
+    const Address source = cq.raw_sources.front().address;
+    cq.last_raw_source = cq.domain.addresses.write(source);
     cq.raw_sources.pop();
     const std::uint32_t api = cq.domain.fabric.fid.api_version;
     const bool own_buffer = out.err_data && out.err_data_size && (api == 0 || FI_VERSION_GE(api, FI_VERSION(1, 5)));
-    const std::size_t length = cq.last_raw_source.size();
-    out.err_data_size = own_buffer ? std::min(out.err_data_size, length) : length;
-    if (own_buffer)
-        std::memcpy(out.err_data, &cq.last_raw_source, out.err_data_size);
-    else
-        out.err_data = &cq.last_raw_source;
+    const std::size_t length = cq.last_raw_source.length;
+    if (own_buffer) {
+        const std::size_t room = out.err_data_size;
+        cq.domain.addresses.copy(source, out.err_data, &out.err_data_size);
+        out.err_data_size = std::min(room, length);
+    } else {
+        out.err_data = cq.last_raw_source.bytes.data();
+        out.err_data_size = length;
+    }
 }
 
 } // namespace
@@ -136,7 +141,7 @@ ssize_t cq_readerr(fid_cq *fid, fi_cq_err_entry *out, std::uint64_t) noexcept
 const char *cq_strerror(fid_cq *, int provider_error, const void *, char *out, std::size_t length) noexcept
 {
     // Ours are errno values: process_vm_readv() and its like are what can fail beside ourselves.
-    const char *text = provider_error == 0 ? "no provider error" : ::strerrordesc_np(provider_error);
+    const char *text = provider_error == 0 ? "no provider error" : core::error_text(provider_error);
     if (!text)
         text = "unknown provider error";
     if (out && length)

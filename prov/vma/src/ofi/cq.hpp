@@ -15,6 +15,7 @@
 #include "core/fifo.hpp"
 #include "core/spinlock.hpp"
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 #include "ofi/peer/cq.hpp"
 
 namespace vma::ofi {
@@ -95,7 +96,7 @@ struct Cq {
     std::uint64_t wakes = 0;
 
     core::Fifo<RawSource> raw_sources; // of such entries, in their order
-    Address last_raw_source;           // of the one that was read last
+    WrittenAddress last_raw_source;    // of the one that was read last
 
     explicit Cq(Domain &owner) noexcept : domain(owner) {}
 

@@ -33,6 +33,10 @@ public:
     virtual void progress(bool wait) noexcept = 0;
     // Readable when progress() has something to do. Event queues nest it in their own wait sets.
     virtual int wait_fd() const noexcept = 0;
+    // What other processes ask of this one is done, and nothing else; service_fd() is readable when there is such, -1
+    // where there never is. Event queues that make no progress do this.
+    virtual void serve() noexcept {}
+    virtual int service_fd() const noexcept { return -1; }
     // Fills the domain's `fid.mr` and `device`. The info has a domain_attr whose name, if any, is to be compared.
     virtual int domain(Domain &domain, const fi_info &info) noexcept = 0;
     virtual int passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept = 0;

@@ -143,13 +143,14 @@ bool info_fits(const fi_info *info)
 void take_promises(Domain &domain, const fi_info &info)
 {
     const fi_domain_attr &attr = *info.domain_attr;
+    domain.addresses = AddressFormat(&info);
     domain.caps = (info.caps != 0 ? info.caps : kCaps) | attr.caps;
     if (attr.threading != FI_THREAD_UNSPEC)
         domain.threading = attr.threading;
     const std::uint32_t type = endpoint_type(info.ep_attr);
     domain.datagrams = type == FI_EP_DGRAM || type == FI_EP_RDM;
     domain.mr_mode = attr.mr_mode;
-    const bool basic = attr.mr_mode == FI_MR_BASIC;
+    const bool basic = attr.mr_mode == kMrBasic;
     domain.virt_addr = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0;
     domain.prov_key = basic || (attr.mr_mode & FI_MR_PROV_KEY) != 0;
 }

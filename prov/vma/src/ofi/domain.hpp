@@ -11,6 +11,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 
+#include "ofi/address_format.hpp"
 #include "ofi/fabric.hpp"
 
 namespace vma::ofi {
@@ -24,11 +25,12 @@ struct Domain {
     fi_threading threading = FI_THREAD_SAFE;
     fi_progress data_progress = FI_PROGRESS_MANUAL;
     std::uint64_t caps = 0;
-    int mr_mode = 0;        // as the program opened the domain
-    bool virt_addr = false; // RMA addresses are virtual addresses, not offsets
-    bool prov_key = false;  // we choose the keys
-    bool datagrams = false; // opened for FI_EP_DGRAM or FI_EP_RDM: new senders come through the fabric's wait set
-    Eq *eq = nullptr;       // bound for asynchronous events, or none
+    AddressFormat addresses; // of its address vectors, and of unknown sources
+    int mr_mode = 0;         // as the program opened the domain
+    bool virt_addr = false;  // RMA addresses are virtual addresses, not offsets
+    bool prov_key = false;   // we choose the keys
+    bool datagrams = false;  // opened for FI_EP_DGRAM or FI_EP_RDM: new senders come through the fabric's wait set
+    Eq *eq = nullptr;        // bound for asynchronous events, or none
 
     void *mr_table = nullptr; // registrations, ofi/memory/mr.cpp's
     std::unique_ptr<DeviceDomain> device;

@@ -11,6 +11,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/clock.hpp"
+#include "core/error_text.hpp"
 #include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ofi/ops.hpp"
@@ -160,7 +161,7 @@ ssize_t write_eq(fid_eq *fid, std::uint32_t event, const void *buf, std::size_t 
 const char *strerror_eq(fid_eq *, int prov_errno, const void *, char *buf, std::size_t len)
 {
     // prov_errno of our errors are fi_errno values, and those are the system's.
-    const char *text = ::strerrordesc_np(prov_errno < 0 ? -prov_errno : prov_errno);
+    const char *text = core::error_text(prov_errno < 0 ? -prov_errno : prov_errno);
     if (text == nullptr)
         text = "unknown error";
     if (buf != nullptr && len > 0) {

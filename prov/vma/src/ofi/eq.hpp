@@ -58,7 +58,9 @@ struct Eq {
 
     void progress(bool wait) noexcept
     {
-        if (!passive)
+        if (passive)
+            fabric.device->serve();
+        else
             fabric.device->progress(wait);
     }
 
@@ -84,6 +86,7 @@ struct Eq {
     bool ready_set = false;                     // protected by mutex
 
 private:
+    bool watch_device() noexcept;
     int push(EqEvent &&event) noexcept;
     int push_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length,
                 const UnreadBefore &unread) noexcept;

@@ -41,12 +41,17 @@ bool UnreadBefore::holds() const noexcept
            core::monotonic_ns() < until;
 }
 
+bool Eq::watch_device() noexcept
+{
+    const int fd = passive ? fabric.device->service_fd() : fabric.device->wait_fd();
+    return fd < 0 || core::watch_fd(wait_set.get(), fd);
+}
+
 int Eq::open_wait_set() noexcept
 {
     ready = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     wait_set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
-    if (!ready || !wait_set || !core::watch_fd(wait_set.get(), ready.get()) ||
-        (!passive && !core::watch_fd(wait_set.get(), fabric.device->wait_fd()))) {
+    if (!ready || !wait_set || !core::watch_fd(wait_set.get(), ready.get()) || !watch_device()) {
         const int error = errno;
         VMA_WARN(eq, "cannot open the wait object of an event queue: %s", std::strerror(error));
         return -error;

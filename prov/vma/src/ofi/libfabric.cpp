@@ -66,6 +66,10 @@ constexpr ParamEntry kParams[] = {
      "What the kernel or the device can do with frames that are sent over an Ethernet port, checksums and "
      "segmentation, "
      "is left to it: on, off (default: on)."},
+    {"ethernet_processes", "FI_VMA_ETHERNET_PROCESSES", nullptr,
+     "Processes of one user that may share an Ethernet port by AF_XDP, 1 to 32. 1: nobody shares it, and the frames "
+     "take "
+     "less memory. The process that opens the port first decides (default: 8)."},
     {"ethernet_stamps", "FI_VMA_ETHERNET_STAMPS", nullptr,
      "Time stamps of received frames: off, software (the kernel's driver had it; AF_XDP alone), hardware (the device's "
      "clock "
@@ -85,6 +89,9 @@ constexpr ParamEntry kParams[] = {
      "Provider of libfabric's by which reliable-datagram endpoints reach other hosts (vma;ofi_rxm, tcp;ofi_rxm, ...); "
      "auto: vma;ofi_rxm where there is an RDMA device, else tcp;ofi_rxm where FI_PROVIDER leaves tcp in; off: none "
      "(default: auto)."},
+    {"config", "FI_VMA_CONFIG", nullptr,
+     "File that says which devices may be used, in sections as CCI's has them: transport, ip, interface, port ...; "
+     "without it the file of CCI_CONFIG, if that is set (default: none)."},
 };
 
 // The process's, by parameter, without a lock: set by the library and by tests, and the words themselves stay.

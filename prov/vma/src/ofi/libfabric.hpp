@@ -50,11 +50,13 @@ enum class Param : int {
     guardian,
     ethernet,
     ethernet_offloads,
+    ethernet_processes,
     ethernet_stamps,
     ethernet_xdp,
     gro_streams_max,
     huge_pages,
     network,
+    config,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;

@@ -23,6 +23,7 @@
 #include <rdma/fi_errno.h>
 
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/fabric.hpp"
 #include "ofi/info/info.hpp"
@@ -74,7 +75,7 @@ template <typename Pep> struct PassiveCalls {
     {
         Pep &pep = self(fid);
         Address wanted;
-        if (!wanted.assign(addr, length))
+        if (!AddressFormat(pep.info.get()).read(addr, length, wanted))
             return -FI_EINVAL;
         if (pep.fabric().orphaned())
             return -FI_EOPBADSTATE;
@@ -87,7 +88,7 @@ template <typename Pep> struct PassiveCalls {
         Pep &pep = self(fid);
         const auto guard = pep.lock();
         const Address own = pep.own_address();
-        return own.empty() ? -FI_EOPBADSTATE : own.copy_to(addr, length);
+        return own.empty() ? -FI_EOPBADSTATE : AddressFormat(pep.info.get()).copy(own, addr, length);
     }
 
     static int listen(fid_pep *fid)
@@ -137,7 +138,7 @@ int open_passive(Owner &owner, fi_info *info, fid_pep **pep, void *context) noex
     const auto guard = opened->lock();
     if (info->src_addr != nullptr) {
         Address wanted;
-        if (!wanted.assign(info->src_addr, info->src_addrlen))
+        if (!AddressFormat(info).read(info->src_addr, info->src_addrlen, wanted))
             return -FI_EINVAL;
         if (const int error = opened->set_address(wanted))
             return error;

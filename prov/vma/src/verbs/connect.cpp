@@ -309,9 +309,9 @@ int Endpoint::open_connection(const fi_info &info) noexcept
         if (const int error = take_passive(*this, info.handle))
             return error;
     }
-    if (local.empty() && info.src_addr != nullptr && !local.assign(info.src_addr, info.src_addrlen))
+    if (local.empty() && info.src_addr != nullptr && !format.read(info.src_addr, info.src_addrlen, local))
         return -FI_EINVAL;
-    if (info.dest_addr != nullptr && !peer.assign(info.dest_addr, info.dest_addrlen))
+    if (info.dest_addr != nullptr && !format.read(info.dest_addr, info.dest_addrlen, peer))
         return -FI_EINVAL;
     return 0;
 }
@@ -355,7 +355,7 @@ int connect_ep(fid_ep *fid, const void *addr, const void *data, std::size_t leng
     if (endpoint.eq == nullptr)
         return -FI_ENOEQ;
     ofi::Address peer = endpoint.peer;
-    if (addr != nullptr && !peer.assign(addr, sizeof(sockaddr_in6)))
+    if (addr != nullptr && !endpoint.format.read_whole(addr, peer))
         return -FI_EINVAL;
     if (peer.empty() || peer.port() == 0)
         return -FI_EINVAL;
@@ -408,7 +408,7 @@ int setname_ep(fid_t fid, void *addr, std::size_t length)
 {
     Endpoint &endpoint = Endpoint::from(fid);
     ofi::Address wanted;
-    if (!wanted.assign(addr, length))
+    if (!endpoint.format.read(addr, length, wanted))
         return -FI_EINVAL;
     if (const int error = check_call(endpoint, nullptr, 0))
         return error;
@@ -431,7 +431,7 @@ int getname_ep(fid_t fid, void *addr, std::size_t *length)
     if (const int error = check_call(endpoint, nullptr, 0))
         return error;
     const std::lock_guard guard(endpoint.manager.mutex());
-    return endpoint.local.empty() ? -FI_EOPBADSTATE : endpoint.local.copy_to(addr, length);
+    return endpoint.local.empty() ? -FI_EOPBADSTATE : endpoint.format.copy(endpoint.local, addr, length);
 }
 
 int getpeer_ep(fid_ep *fid, void *addr, std::size_t *length)
@@ -442,7 +442,7 @@ int getpeer_ep(fid_ep *fid, void *addr, std::size_t *length)
     const std::lock_guard guard(endpoint.manager.mutex());
     if (endpoint.phase != Phase::connected && endpoint.phase != Phase::closed)
         return -FI_ENOTCONN;
-    return endpoint.peer.copy_to(addr, length);
+    return endpoint.format.copy(endpoint.peer, addr, length);
 }
 
 } // namespace

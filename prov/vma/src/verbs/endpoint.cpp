@@ -25,7 +25,8 @@ constexpr std::uint32_t kOwnInline = 64; // bytes: what the provider itself send
 
 } // namespace
 
-Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept : domain(owner), manager(manager_of(owner.fabric))
+Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept
+    : domain(owner), manager(manager_of(owner.fabric)), format(info)
 {
     const ofi::Offer &offer = nic_domain(domain).nic().offer;
     const fi_tx_attr *tx_attr = info->tx_attr;

@@ -14,6 +14,7 @@
 
 #include "core/spinlock.hpp"
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/eq.hpp"
@@ -156,7 +157,8 @@ struct Endpoint {
     CmHandler handler;
     ofi::Address local;
     ofi::Address peer;
-    ConnectMessage outgoing; // of a connection on its way up
+    const ofi::AddressFormat format; // of addresses, as the program writes them
+    ConnectMessage outgoing;         // of a connection on its way up
     ConnectMessage incoming;
     std::uint8_t responder_resources = 0; // reads that the peer may have under way here
     std::uint8_t initiator_depth = 0;     // reads that we may have under way there

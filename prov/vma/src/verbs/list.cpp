@@ -36,10 +36,17 @@ bool is_meant(const fi_info *hints)
 struct Choice {
     const Nic *nic;
     AddressPair pair;
+    unsigned priority;
+};
+
+// One that the user admits, with the priority of that.
+struct Admitted {
+    Place place;
+    unsigned priority;
 };
 
 // Each place of the source's; a wildcard is everywhere.
-void find_choices(const std::vector<Place> &places, const AddressPair &asked, std::vector<Choice> &choices)
+void find_choices(const std::vector<Admitted> &places, const AddressPair &asked, std::vector<Choice> &choices)
 {
     AddressPair pair = asked;
     if (pair.source.empty())
@@ -47,13 +54,13 @@ void find_choices(const std::vector<Place> &places, const AddressPair &asked, st
     if (pair.source.empty() || (!pair.destination.empty() && pair.destination.sa.sa_family != pair.source.sa.sa_family))
         return;
     const bool anywhere = pair.source.is_wildcard();
-    for (const Place &place : places) {
+    for (const auto &[place, priority] : places) {
         if (place.address.sa.sa_family != pair.source.sa.sa_family ||
             (!anywhere && !place.address.same_host(pair.source)))
             continue;
         AddressPair here = {place.address, pair.destination};
         here.source.set_port(pair.source.port());
-        choices.push_back({place.nic, here});
+        choices.push_back({place.nic, here, priority});
     }
 }
 
@@ -86,7 +93,7 @@ void list_choices(const ofi::Query &query, const std::vector<Choice> &choices, o
         for (const Choice &choice : choices) {
             if (choice.nic != nic)
                 continue;
-            list.add(query, nic->offer, choice.pair);
+            list.add(query, nic->offer, choice.pair, choice.priority);
             if (list.last() != nullptr && list.last()->nic == nullptr)
                 describe(*nic, choice.pair.source, *list.last());
             if (query.attributes_only)
@@ -95,10 +102,17 @@ void list_choices(const ofi::Query &query, const std::vector<Choice> &choices, o
     }
 }
 
-bool is_admitted(const core::Filters &filters, const Place &place)
+std::vector<Admitted> admitted_places(const ofi::Query &query)
 {
-    const std::optional<in6_addr> address = core::ip_of(&place.address.sa);
-    return address && filters.admits(place.interface, *address);
+    std::vector<Admitted> admitted;
+    for (Place &place : places()) {
+        const std::optional<in6_addr> address = core::ip_of(&place.address.sa);
+        if (!address || !query.filters.admits(place.interface, *address))
+            continue;
+        if (const auto priority = query.priority_of(core::DeviceKind::rdma, place.nic->name, place.interface, *address))
+            admitted.push_back({std::move(place), *priority});
+    }
+    return admitted;
 }
 
 } // namespace
@@ -107,17 +121,16 @@ void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
 {
     if (!is_meant(query.hints) || !may_have_devices())
         return;
-    std::vector<Place> all = places();
-    std::erase_if(all, [&query](const Place &place) { return !is_admitted(query.filters, place); });
+    const std::vector<Admitted> all = admitted_places(query);
     std::vector<Choice> choices;
     for (const AddressPair &pair : query.pairs)
         find_choices(all, pair, choices);
     if (query.attributes_only || query.pairs.empty()) {
-        for (const Place &place : all) {
+        for (const auto &[place, priority] : all) {
             if (query.attributes_only)
-                choices.push_back({place.nic, {}});
+                choices.push_back({place.nic, {}, priority});
             else if (query.takes(place.address))
-                choices.push_back({place.nic, {place.address, {}}});
+                choices.push_back({place.nic, {place.address, {}}, priority});
         }
     }
     list_choices(query, choices, list);

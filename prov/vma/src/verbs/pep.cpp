@@ -10,8 +10,10 @@
 
 #include "core/log.hpp"
 #include "ofi/give_option.hpp"
+#include "ofi/info/config.hpp"
 #include "ofi/info/device_filters.hpp"
 #include "ofi/passive_endpoint.hpp"
+#include "verbs/nic.hpp"
 
 namespace vma::verbs {
 
@@ -37,14 +39,30 @@ PassiveEndpoint::PassiveEndpoint(Manager &owner) noexcept : manager(owner)
 
 namespace {
 
-// Where no port is asked for: one of FI_VMA_PORT, else any.
+// FI_VMA_PORT, else what the configuration file says of a device that has the address; a wildcard is everywhere.
+std::optional<core::PortRange> configured_ports(const ofi::Address &wanted)
+{
+    const std::optional<core::Filters> filters = ofi::device_filters();
+    const core::ConfigFile *const file = ofi::configuration().file;
+    if ((filters && filters->ports) || file == nullptr)
+        return filters ? filters->ports : std::nullopt;
+    for (const Place &place : places()) {
+        const std::optional<in6_addr> address = core::ip_of(&place.address.sa);
+        if (!address || !(wanted.is_wildcard() || place.address.same_host(wanted)))
+            continue;
+        if (const auto ports = file->ports_of(core::DeviceKind::rdma, place.nic->name, place.interface, *address))
+            return ports;
+    }
+    return std::nullopt;
+}
+
+// Where no port is asked for: one of those, else any.
 int bind_to(rdma_cm_id *id, ofi::Address wanted)
 {
     core::PortRange range{wanted.port(), wanted.port()};
     if (wanted.port() == 0) {
-        const std::optional<core::Filters> filters = ofi::device_filters();
-        if (filters && filters->ports)
-            range = *filters->ports;
+        if (const std::optional<core::PortRange> ports = configured_ports(wanted))
+            range = *ports;
     }
     int error = 0;
     for (unsigned port = range.low; port <= range.high; ++port) {

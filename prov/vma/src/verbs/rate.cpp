@@ -2,6 +2,7 @@
 // Rate limits of endpoints (FI_OPT_VMA_RATE_LIMIT): the device's own limiter where it has one for this rate, else a
 // pacer that refuses what is not due.
 #include <cerrno>
+#include <cstring>
 
 #include <rdma/fi_errno.h>
 
@@ -41,7 +42,7 @@ int Endpoint::limit_device() noexcept
     device_limited = error == 0 && attr.rate_limit != 0;
     if (error != 0)
         VMA_INFO(ep_ctrl, "the device doesn't take a rate of %u kbit/s (%s): it is kept in software", attr.rate_limit,
-                 ::strerrordesc_np(error));
+                 std::strerror(error));
     return -error;
 }
 

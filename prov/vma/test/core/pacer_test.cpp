@@ -86,6 +86,18 @@ void the_first_second_is_within_two_percent(void **)
     }
 }
 
+// Two packets would be half a minute of it: the first of it went as fast as it could.
+void a_slow_rate_is_held_from_the_first_second(void **)
+{
+    for (const std::uint64_t rate : {1U, 100U, 5000U, 20'000U}) {
+        std::uint64_t now = kStart;
+        Pacer pacer = pacer_of(rate);
+        const std::uint64_t sent = run(pacer, now, kStart + 10 * kSecond, 14, [](std::uint64_t) { return 0; });
+        near(sent, rate, now - kStart, rate / 20 + 14);
+        assert_true(pacer.piece() >= Pacer::kTypicalPacket); // what can be cut is not cut to crumbs
+    }
+}
+
 // As long as wake-ups are no later than half a burst lasts, they cost nothing.
 void late_wake_ups_are_caught_up_with(void **)
 {
@@ -275,6 +287,7 @@ int main()
         cmocka_unit_test(the_first_second_is_within_two_percent),
         cmocka_unit_test(late_wake_ups_are_caught_up_with),
         cmocka_unit_test(no_drift),
+        cmocka_unit_test(a_slow_rate_is_held_from_the_first_second),
         cmocka_unit_test(bursts_are_bounded),
         cmocka_unit_test(a_long_message_goes_whole_and_is_paid_for),
         cmocka_unit_test(a_busy_processor_is_made_up_for),

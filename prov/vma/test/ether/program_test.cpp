@@ -82,7 +82,8 @@ struct Bench {
 int set_up(void **state)
 {
     auto bench = std::make_unique<Bench>();
-    const int status = XdpProgram::open({.flows = kCapacity, .addresses = 2, .queues = 4}, {}, bench->program);
+    const int status =
+        XdpProgram::open({.flows = kCapacity, .addresses = 2, .queues = 4, .places = 2}, {}, bench->program);
     if (status == -EPERM || status == -ENOSYS)
         return 0; // the cases are skipped
     assert_int_equal(status, 0);
@@ -346,6 +347,39 @@ void the_table_fills_up_and_empties(void **state)
     assert_int_equal(bench.flows->count(), kCapacity);
 }
 
+// A flow is one process's; an address is theirs who have named it; what one has left goes, and nothing of others'.
+void several_processes_have_flows_of_their_own(void **state)
+{
+    Bench &bench = bench_of(state);
+    XdpFlows other(bench.program.flows_map(), bench.program.addresses_map(), 1);
+    Flow second = kFlow;
+    ++second.remote.port;
+    bench.add(kFlow, Protocol::kTcp);
+    assert_int_equal(other.add(kFlow, Protocol::kTcp), -EEXIST);
+    assert_int_equal(other.add(second, Protocol::kTcp), 0);
+    assert_true(bench.takes({kFlow, kTcp}));
+    assert_false(bench.takes({second, kTcp})); // its place has no socket
+    assert_int_equal(bench.program.set_socket(0, bench.socket.get(), 1), 0);
+    assert_true(bench.takes({second, kTcp}));
+    bench.program.remove_socket(0, 1);
+    assert_false(bench.takes({second, kTcp}));
+    assert_int_equal(bench.program.set_socket(0, bench.socket.get(), 1), 0);
+
+    assert_int_equal(bench.flows->add_address(kFlow.local.address), 0);
+    assert_int_equal(other.add_address(kFlow.local.address), 0);
+    bench.add(any_listener(kFlow), Protocol::kUdp);
+    assert_true(bench.takes({kFlow, kUdp}));
+    assert_int_equal(bench.flows->remove_address(kFlow.local.address), 0);
+    assert_true(bench.takes({kFlow, kUdp}));
+
+    XdpFlows::forget(bench.program.flows_map(), bench.program.addresses_map(), 1);
+    assert_false(bench.takes({second, kTcp}));
+    assert_true(bench.takes({kFlow, kTcp}));
+    assert_false(bench.takes({kFlow, kUdp})); // nobody names the address
+    bench.remove(kFlow, Protocol::kTcp);
+    bench.remove(any_listener(kFlow), Protocol::kUdp);
+}
+
 void refuses_what_is_no_flow(void **)
 {
     XdpFlows flows(-1, -1);
@@ -412,6 +446,7 @@ int main()
         ON_BENCH(short_and_wrong_frames_pass),
         ON_BENCH(counts_and_passes_where_the_queue_has_no_socket),
         ON_BENCH(the_table_fills_up_and_empties),
+        ON_BENCH(several_processes_have_flows_of_their_own),
         cmocka_unit_test(refuses_what_is_no_flow),
         cmocka_unit_test(assembler_fills_jumps_in),
         cmocka_unit_test(assembler_refuses_unbound_labels_and_overlong_programs),

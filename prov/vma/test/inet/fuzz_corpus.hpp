@@ -18,18 +18,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 namespace fuzz {
 
 // `make check` names the source folder; by hand, it is where the compiler found this file.
-inline std::filesystem::path corpus(const char *name)
+inline std::filesystem::path corpus(const char *name, const char *folder)
 {
     const char *const srcdir = std::getenv("srcdir");
-    const std::filesystem::path tests =
-        srcdir ? std::filesystem::path(srcdir) / "prov/vma/test/inet" : std::filesystem::path(__FILE__).parent_path();
-    return tests / "corpus" / name;
+    const std::filesystem::path tests = srcdir ? std::filesystem::path(srcdir) / "prov/vma/test"
+                                               : std::filesystem::path(__FILE__).parent_path().parent_path();
+    return tests / folder / "corpus" / name;
 }
 
-inline void run_corpus(const char *name)
+inline void run_corpus(const char *name, const char *folder = "inet")
 {
     unsigned files = 0;
-    for (const auto &entry : std::filesystem::directory_iterator(corpus(name))) {
+    for (const auto &entry : std::filesystem::directory_iterator(corpus(name, folder))) {
         std::ifstream file(entry.path(), std::ios::binary);
         const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
         assert_false(bytes.empty());

@@ -217,6 +217,33 @@ void strangers_are_told_of(void **)
     assert_int_equal(read_error(b.cq).err, FI_EADDRNOTAVAIL);
 }
 
+// Of a domain with strings for addresses (FI_ADDR_STR) he is told of by a string, which the vector takes.
+void strangers_are_told_of_by_strings(void **)
+{
+    OwnDirectory directory;
+    Dgram a;
+    Dgram b({.more_caps = FI_SOURCE_ERR, .addr_format = FI_ADDR_STR});
+    const std::string name = "fi_sockaddr_in://127.0.0.1:" + std::to_string(ntohs(a.name.sin_port));
+    for (const std::size_t room : {std::size_t{0}, std::size_t{12}}) {
+        char got[8] = {};
+        char own[12] = {};
+        REQUIRE(fi_recv(b.ep, got, sizeof got, nullptr, FI_ADDR_UNSPEC, got) == 0);
+        REQUIRE(fi_inject(a.ep, "hello", 5, a.insert(b.name)) == 0);
+        const fi_cq_err_entry error = read_error(b.cq, room != 0 ? own : nullptr, room);
+        assert_int_equal(error.err, FI_EADDRNOTAVAIL);
+        if (room != 0) {
+            assert_int_equal(error.err_data_size, room);
+            assert_string_equal(own, name.substr(0, room - 1).c_str());
+            continue;
+        }
+        assert_int_equal(error.err_data_size, name.size() + 1);
+        assert_string_equal(static_cast<const char *>(error.err_data), name.c_str());
+    }
+    fi_addr_t place = FI_ADDR_NOTAVAIL;
+    const char *const text = name.c_str();
+    assert_int_equal(fi_av_insert(b.av, &text, 1, &place, 0, nullptr), 1);
+}
+
 // Several wait in the queue; each has its own sender's address, into the program's buffer or ours.
 void strangers_are_not_mixed_up(void **)
 {
@@ -288,10 +315,15 @@ void strangers_go_with_their_endpoint(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(messages_in_pieces),         cmocka_unit_test(impossible_messages),
-        cmocka_unit_test(completions_on_request),     cmocka_unit_test(counters_alone),
-        cmocka_unit_test(errors_are_counted),         cmocka_unit_test(strangers_are_told_of),
-        cmocka_unit_test(strangers_are_not_mixed_up), cmocka_unit_test(strangers_go_with_their_endpoint),
+        cmocka_unit_test(messages_in_pieces),
+        cmocka_unit_test(impossible_messages),
+        cmocka_unit_test(completions_on_request),
+        cmocka_unit_test(counters_alone),
+        cmocka_unit_test(errors_are_counted),
+        cmocka_unit_test(strangers_are_told_of),
+        cmocka_unit_test(strangers_are_told_of_by_strings),
+        cmocka_unit_test(strangers_are_not_mixed_up),
+        cmocka_unit_test(strangers_go_with_their_endpoint),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

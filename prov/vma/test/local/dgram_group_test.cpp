@@ -82,6 +82,27 @@ void what_cannot_be_joined(void **)
     assert_int_equal(fi_inject(a.ep, "x", 1, place), -FI_EINVAL);
 }
 
+// Of a domain with strings for addresses (FI_ADDR_STR); members of one that has none are in the same group.
+void groups_are_named_by_strings(void **)
+{
+    OwnDirectory directory;
+    Dgram a;
+    Dgram b({.addr_format = FI_ADDR_STR});
+    fid_mc *mc = nullptr;
+    for (const char *const none :
+         {"fi_sockaddr_in://127.0.0.1:7000", "fi_sockaddr_in://239.255.0.1:70000", "239.255.0.1:7000", ""})
+        assert_int_equal(fi_join(b.ep, none, 0, &mc, nullptr), -FI_EINVAL);
+    REQUIRE(fi_join(b.ep, "fi_sockaddr_in://239.255.0.1:7000", 0, &mc, nullptr) == 0);
+    fid_mc *const sender = join(a, group_address(1, 7000), FI_SEND);
+    char got = 0;
+    REQUIRE(fi_recv(b.ep, &got, 1, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+    REQUIRE(fi_inject(a.ep, "x", 1, fi_mc_addr(sender)) == 0);
+    assert_int_equal(next_entry(b.cq).len, 1);
+    assert_int_equal(got, 'x');
+    close_group(sender);
+    close_group(mc);
+}
+
 // Who has left gets nothing more, who joins later gets what is sent from some milliseconds after that.
 void members_come_and_go(void **)
 {
@@ -162,9 +183,8 @@ void members_of_other_processes(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(members_of_one_process),
-        cmocka_unit_test(what_cannot_be_joined),
-        cmocka_unit_test(members_come_and_go),
+        cmocka_unit_test(members_of_one_process),      cmocka_unit_test(what_cannot_be_joined),
+        cmocka_unit_test(groups_are_named_by_strings), cmocka_unit_test(members_come_and_go),
         cmocka_unit_test(members_of_other_processes),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -7,6 +7,8 @@
 
 #include <sys/wait.h>
 
+#include "ofi/address_format.hpp"
+
 namespace vma::test {
 
 struct DgramSetup {
@@ -17,6 +19,7 @@ struct DgramSetup {
     const fi_vma_taker *taker = nullptr;
     std::uint64_t more_caps = 0;
     bool queue = true; // bound; else the counters are
+    std::uint32_t addr_format = FI_SOCKADDR_IN;
 };
 
 // One endpoint with a domain, a queue and counters of its own.
@@ -40,6 +43,7 @@ struct Dgram {
     {
         const ofi::InfoPtr hints = ofi::make_info(ofi::kDgramOffer);
         hints->caps |= setup.more_caps;
+        hints->addr_format = setup.addr_format;
         info = ask("127.0.0.1", setup.port, FI_SOURCE, hints.get());
         REQUIRE(info->ep_attr->type == FI_EP_DGRAM);
         info->domain_attr->threading = setup.threading;
@@ -65,8 +69,12 @@ struct Dgram {
         if (setup.taker)
             REQUIRE(set_taker(setup.taker, sizeof *setup.taker) == 0);
         REQUIRE(fi_enable(ep) == 0);
-        std::size_t length = sizeof name;
-        REQUIRE(fi_getname(&ep->fid, &name, &length) == 0 && length == sizeof name);
+        char written[128];
+        std::size_t length = sizeof written;
+        ofi::Address read;
+        REQUIRE(fi_getname(&ep->fid, written, &length) == 0);
+        REQUIRE(ofi::AddressFormat(info.get()).read(written, length, read) && read.size() == sizeof name);
+        name = read.v4;
     }
     Dgram(const Dgram &) = delete;
     Dgram &operator=(const Dgram &) = delete;

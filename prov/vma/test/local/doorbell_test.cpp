@@ -28,7 +28,7 @@ using namespace vma::local;
 std::shared_ptr<PeerDoorbell> peer_of(const Doorbell &bell)
 {
     std::shared_ptr<PeerDoorbell> peer;
-    REQUIRE(open_peer_doorbell(getpid(), vma::core::duplicate_fd(bell.memory_fd()),
+    REQUIRE(open_peer_doorbell({getpid(), 0}, vma::core::duplicate_fd(bell.memory_fd()),
                                vma::core::duplicate_fd(bell.wake_fd()), peer) == 0);
     return peer;
 }
@@ -128,8 +128,8 @@ pid_t ringer_before_its_write(const Doorbell &bell)
     const pid_t child = fork();
     if (child == 0) {
         std::shared_ptr<PeerDoorbell> peer;
-        REQUIRE(open_peer_doorbell(getppid(), vma::core::UniqueFd(memory), vma::core::duplicate_fd(g_written), peer) ==
-                0);
+        REQUIRE(open_peer_doorbell({getppid(), 0}, vma::core::UniqueFd(memory), vma::core::duplicate_fd(g_written),
+                                   peer) == 0);
         trap_writes();
         peer->ring(0);
         _exit(0);

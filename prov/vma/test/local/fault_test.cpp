@@ -214,11 +214,11 @@ void false_offers(void **)
         EndpointOffer offer;
         int fds[kOfferFdCount];
         vma::core::UniqueFd copies[kOfferFdCount];
-        REQUIRE(b.endpoint().make_offer(offer, fds) == 0);
+        REQUIRE(b.endpoint().make_offer(offer, fds, 0) == 0);
         for (unsigned i = 0; i < kOfferFdCount; ++i)
             copies[i] = vma::core::duplicate_fd(fds[i]);
         change(offer, copies);
-        return a.endpoint().attach(offer, copies, getpid(), true);
+        return a.endpoint().attach(offer, copies, {getpid(), true, 0});
     };
     using Fds = vma::core::UniqueFd *;
     const auto unsealed = [](std::size_t bytes) {

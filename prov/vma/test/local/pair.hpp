@@ -37,6 +37,7 @@ struct Setup {
     bool cma = true;
     bool two_queues = false;
     bool shared_receive = false;
+    bool guests = false; // each is another user to the other
     int mr_mode = 0;
 };
 
@@ -126,21 +127,23 @@ struct Side {
     }
 };
 
-inline void join_one(local::Endpoint &to, local::Endpoint &offered, pid_t pid, bool cma)
+inline void join_one(local::Endpoint &to, local::Endpoint &offered, const local::LinkPeer &peer)
 {
     local::EndpointOffer offer;
     int fds[local::kOfferFdCount];
     core::UniqueFd copies[local::kOfferFdCount];
-    REQUIRE(offered.make_offer(offer, fds) == 0);
+    REQUIRE(offered.make_offer(offer, fds, peer.guest_link) == 0);
     for (unsigned i = 0; i < local::kOfferFdCount; ++i)
         copies[i] = core::duplicate_fd(fds[i]);
-    REQUIRE(to.attach(offer, copies, pid, cma) == 0);
+    REQUIRE(to.attach(offer, copies, peer) == 0);
 }
 
-inline void join(local::Endpoint &a, local::Endpoint &b, bool cma)
+inline void join(local::Endpoint &a, local::Endpoint &b, bool cma, bool guests = false)
 {
-    join_one(a, b, getpid(), cma);
-    join_one(b, a, getpid(), cma);
+    static std::uint64_t links = 0;
+    const local::LinkPeer peer{getpid(), cma && !guests, guests ? ++links : 0};
+    join_one(a, b, peer);
+    join_one(b, a, peer);
 }
 
 // Both sides in this process.
@@ -153,7 +156,7 @@ struct Pair {
     {
         REQUIRE(fi_enable(a.ep) == 0);
         REQUIRE(fi_enable(b.ep) == 0);
-        join(a.endpoint(), b.endpoint(), setup_a.cma);
+        join(a.endpoint(), b.endpoint(), setup_a.cma, setup_a.guests);
     }
 };
 
@@ -162,7 +165,7 @@ inline void join_over(int socket, Side &side, pid_t peer, bool cma)
 {
     local::EndpointOffer offer;
     int fds[local::kOfferFdCount];
-    REQUIRE(side.endpoint().make_offer(offer, fds) == 0);
+    REQUIRE(side.endpoint().make_offer(offer, fds, 0) == 0);
     iovec iov{&offer, sizeof offer};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
     msghdr message{};
@@ -183,7 +186,7 @@ inline void join_over(int socket, Side &side, pid_t peer, bool cma)
     core::UniqueFd owned[local::kOfferFdCount];
     for (unsigned i = 0; i < local::kOfferFdCount; ++i)
         owned[i] = core::UniqueFd(fds[i]);
-    REQUIRE(side.endpoint().attach(offer, owned, peer, cma) == 0);
+    REQUIRE(side.endpoint().attach(offer, owned, {peer, cma, 0}) == 0);
     char token = 0;
     REQUIRE(write(socket, &token, 1) == 1 && read(socket, &token, 1) == 1);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Who holds the other end of a TCP connection: what the kernel says, what a voucher says, and endpoints that go by it.
 #include "prov/vma/test/local/cm_pair.hpp"
+#include "prov/vma/test/local/tcp_pair.hpp"
 
 #include <arpa/inet.h>
 #include <sys/epoll.h>
@@ -26,33 +27,6 @@ using local::SocketInode;
 using local::TcpEnd;
 
 // A connection through the loopback interface.
-struct Tcp {
-    UniqueFd client;
-    UniqueFd server;
-
-    explicit Tcp(const char *address = "127.0.0.1", int family = AF_INET, int options = 0)
-    {
-        const UniqueFd listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        client = UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        sockaddr_storage name{};
-        socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-        name.ss_family = static_cast<sa_family_t>(family);
-        void *const bytes = family == AF_INET
-                                ? static_cast<void *>(&reinterpret_cast<sockaddr_in *>(&name)->sin_addr)
-                                : static_cast<void *>(&reinterpret_cast<sockaddr_in6 *>(&name)->sin6_addr);
-        assert_int_equal(::inet_pton(family, address, bytes), 1);
-        auto *const generic = reinterpret_cast<sockaddr *>(&name);
-        assert_int_equal(::bind(listener.get(), generic, length), 0);
-        assert_int_equal(::listen(listener.get(), 1), 0);
-        assert_int_equal(::getsockname(listener.get(), generic, &length), 0);
-        if (options != 0)
-            assert_int_equal(::setsockopt(client.get(), SOL_SOCKET, options, "lo", 3), 0);
-        assert_int_equal(::connect(client.get(), generic, length), 0);
-        server = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        assert_true(static_cast<bool>(server));
-    }
-};
-
 SocketInode number_of(const UniqueFd &socket)
 {
     struct stat status {
@@ -69,7 +43,7 @@ TcpEnd end_of(const UniqueFd &socket)
     return end;
 }
 
-void expect_ends(const Tcp &tcp)
+void expect_ends(const TcpPair &tcp)
 {
     assert_int_equal(end_of(tcp.client).other_end, number_of(tcp.server));
     assert_int_equal(end_of(tcp.server).other_end, number_of(tcp.client));
@@ -77,19 +51,19 @@ void expect_ends(const Tcp &tcp)
 
 void the_kernel_names_the_other_end(void **)
 {
-    expect_ends(Tcp());
-    expect_ends(Tcp("127.0.0.77"));
-    expect_ends(Tcp("::1", AF_INET6));
-    expect_ends(Tcp("::ffff:127.0.0.1", AF_INET6));
+    expect_ends(TcpPair());
+    expect_ends(TcpPair("127.0.0.77"));
+    expect_ends(TcpPair("::1", AF_INET6));
+    expect_ends(TcpPair("::ffff:127.0.0.1", AF_INET6));
     if (::geteuid() == 0)
-        expect_ends(Tcp("127.0.0.1", AF_INET, SO_BINDTODEVICE));
+        expect_ends(TcpPair("127.0.0.1", AF_INET, SO_BINDTODEVICE));
 }
 
 void one_that_nobody_has_is_not_named(void **)
 {
     SockDiag kernel;
     TcpEnd end{};
-    Tcp tcp;
+    TcpPair tcp;
     tcp.client.reset();
     assert_int_equal(end.assign(tcp.server.get(), kernel), -FI_ENOENT);
     const UniqueFd fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -119,8 +93,8 @@ constexpr SocketInode kLink = 4711;
 
 void a_voucher_speaks_of_one_socket_at_one_link(void **)
 {
-    const Tcp tcp;
-    const Tcp other;
+    const TcpPair tcp;
+    const TcpPair other;
     const TcpEnd end = end_of(tcp.server);
     const UniqueFd voucher = local::make_voucher(tcp.client.get(), kLink);
     assert_true(static_cast<bool>(voucher));
@@ -135,7 +109,7 @@ void a_voucher_speaks_of_one_socket_at_one_link(void **)
 
 void what_is_no_voucher(void **)
 {
-    const Tcp tcp;
+    const TcpPair tcp;
     const TcpEnd end = end_of(tcp.server);
     assert_int_equal(local::check_voucher(-1, end, kLink), -FI_EACCES);
     assert_int_equal(local::check_voucher(tcp.client.get(), end, kLink), -FI_EACCES);
@@ -152,7 +126,7 @@ void what_is_no_voucher(void **)
 // Whoever has one neither keeps the connection open nor learns that a byte has come.
 void a_voucher_gives_nothing(void **)
 {
-    Tcp tcp;
+    TcpPair tcp;
     const UniqueFd voucher = local::make_voucher(tcp.client.get(), kLink);
     epoll_event event{};
     char byte = 0;
@@ -164,12 +138,6 @@ void a_voucher_gives_nothing(void **)
     tcp.client.reset();
     assert_int_equal(::recv(tcp.server.get(), &byte, 1, 0), 0);
     assert_int_equal(local::check_voucher(voucher.get(), end, kLink), -FI_ENOTCONN);
-}
-
-int stand_beside(fid_ep *ep, const UniqueFd &socket)
-{
-    const int fd = socket.get();
-    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &fd, sizeof fd);
 }
 
 // One asks the other; each stands beside the socket that is given, if one is.
@@ -199,7 +167,7 @@ struct Meeting {
 
 void the_two_ends_meet(void **)
 {
-    const Tcp tcp;
+    const TcpPair tcp;
     Meeting m;
     assert_int_equal(m.meet(&tcp.server, &tcp.client), 0);
     expect(m.server.wait(), FI_CONNECTED, &m.passive->fid);
@@ -209,8 +177,8 @@ void the_two_ends_meet(void **)
 
 void who_asks_without_the_other_end_is_refused(void **)
 {
-    const Tcp tcp;
-    const Tcp other;
+    const TcpPair tcp;
+    const TcpPair other;
     for (const UniqueFd *asks : {static_cast<const UniqueFd *>(nullptr), &other.server, &tcp.client}) {
         Meeting m;
         assert_int_equal(m.meet(asks, &tcp.client), -FI_EACCES);
@@ -220,7 +188,7 @@ void who_asks_without_the_other_end_is_refused(void **)
 
 void who_answers_without_it_is_not_believed(void **)
 {
-    const Tcp tcp;
+    const TcpPair tcp;
     Meeting m;
     assert_int_equal(m.meet(&tcp.server, nullptr), 0);
     const Event event = m.client.wait();
@@ -294,7 +262,7 @@ private:
 void who_stands_between_is_refused(void **)
 {
     const OwnDirectory directory;
-    const Tcp tcp;
+    const TcpPair tcp;
     Relay relay;
     Net client;
     Net server;

@@ -295,7 +295,7 @@ void pairs_are_valid_or_refused(void **)
     for (const AtomicKind kind : kKinds) {
         assert_false(ofi::atomic_valid(kind, FI_VOID, FI_ATOMIC_WRITE));
         assert_false(ofi::atomic_valid(kind, FI_INT64, FI_NOOP));
-        assert_false(ofi::atomic_valid(kind, FI_INT64, FI_ATOMIC_OP_LAST));
+        assert_false(ofi::atomic_valid(kind, FI_INT64, static_cast<fi_op>(FI_ATOMIC_OP_LAST)));
     }
 }
 

@@ -3,6 +3,7 @@
 // meant.
 #include "prov/vma/test/fixture.hpp"
 
+#include <cstring>
 #include <functional>
 
 #include <rdma/fi_atomic.h>
@@ -69,9 +70,11 @@ const Change kRefused[] = {
     [](fi_info &h) { h.caps = FI_MSG | FI_RMA | FI_SOURCE | FI_SOURCE_ERR; },
     [](fi_info &h) { h.caps = FI_MSG | FI_PEER, h.ep_attr->type = FI_EP_MSG; },
     [](fi_info &h) { h.domain_attr->caps = FI_PEER, h.ep_attr->type = FI_EP_DGRAM; },
-    [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
     [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
-    [](fi_info &h) { h.ep_attr->type = FI_EP_SOCK_STREAM; },
+    [](fi_info &h) {
+        const int stream = 4; // FI_EP_SOCK_STREAM, which libfabric 2.x has no type for
+        std::memcpy(&h.ep_attr->type, &stream, sizeof stream);
+    },
     [](fi_info &h) {
         h.ep_attr->type = FI_EP_RDM;
         h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
@@ -93,7 +96,7 @@ const Change kRefused[] = {
         h.tx_attr->caps = FI_TAGGED;
     },
     [](fi_info &h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
-    [](fi_info &h) { h.tx_attr->comp_order = FI_ORDER_DATA; },
+    [](fi_info &h) { h.tx_attr->comp_order = ofi::kOrderData; },
     [](fi_info &h) { h.tx_attr->inject_size = ofi::kMaxDatagramSize + 1; },
     [](fi_info &h) { h.tx_attr->size = ofi::kMaxQueueSize + 1; },
     [](fi_info &h) { h.tx_attr->iov_limit = ofi::kIovLimit + 1; },
@@ -104,7 +107,7 @@ const Change kRefused[] = {
     },
     [](fi_info &h) {
         h.ep_attr->type = FI_EP_RDM;
-        h.tx_attr->comp_order = FI_ORDER_STRICT;
+        h.tx_attr->comp_order = ofi::kOrderStrict;
     },
     [](fi_info &h) {
         h.ep_attr->type = FI_EP_MSG;
@@ -121,7 +124,7 @@ const Change kRefused[] = {
     [](fi_info &h) { h.domain_attr->ep_cnt = SIZE_MAX; },
     [](fi_info &h) { h.domain_attr->auth_key_size = 1; },
     [](fi_info &h) { h.domain_attr->caps = FI_SHARED_AV; },
-    [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_BASIC | FI_MR_LOCAL; },
+    [](fi_info &h) { h.domain_attr->mr_mode = ofi::kMrBasic | FI_MR_LOCAL; },
     [](fi_info &h) { h.domain_attr->name = ::strdup("other"); },
     [](fi_info &h) { h.fabric_attr->name = ::strdup("other"); },
 };
@@ -166,8 +169,8 @@ void accepted_hints(void **)
         [](fi_info &h) { h.domain_attr->control_progress = FI_PROGRESS_MANUAL; },
         [](fi_info &h) { h.domain_attr->control_progress = FI_PROGRESS_AUTO; },
         [](fi_info &h) { h.domain_attr->threading = FI_THREAD_DOMAIN; },
-        [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_BASIC; },
-        [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_SCALABLE; },
+        [](fi_info &h) { h.domain_attr->mr_mode = ofi::kMrBasic; },
+        [](fi_info &h) { h.domain_attr->mr_mode = ofi::kMrScalable; },
         [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY; },
         [](fi_info &h) { h.caps = FI_TAGGED | FI_PEER | FI_AV_USER_ID; },
         [](fi_info &h) { h.domain_attr->caps = FI_PEER | FI_AV_USER_ID | FI_LOCAL_COMM; },
@@ -318,7 +321,7 @@ void old_programs_get_an_old_mr_mode(void **)
 {
     fi_info *info = nullptr;
     assert_int_equal(fi_prov_ini()->getinfo(FI_VERSION(1, 4), nullptr, nullptr, 0, nullptr, &info), 0);
-    assert_int_equal(info->domain_attr->mr_mode, FI_MR_SCALABLE);
+    assert_int_equal(info->domain_attr->mr_mode, ofi::kMrScalable);
     ofi::free_info(info);
     assert_int_equal(result_of([](fi_info &h) { h.domain_attr->mr_mode = FI_MR_LOCAL; }, FI_VERSION(1, 4)),
                      -FI_ENODATA);

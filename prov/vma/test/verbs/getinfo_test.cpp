@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fi_getinfo on the verbs device, over the simulated NIC.
+#include "prov/vma/test/named_config.hpp"
 #include "prov/vma/test/verbs/pair.hpp"
 
 #include "verbs/endpoint.hpp"
@@ -76,11 +77,11 @@ void what_a_program_must_promise(void **)
     hints->domain_attr->mr_mode = FI_MR_LOCAL;
     assert_int_equal(ask_error(hints.get()), 0);
     hints->caps = FI_MSG | FI_RMA;
-    hints->domain_attr->mr_mode = FI_MR_SCALABLE;
+    hints->domain_attr->mr_mode = ofi::kMrScalable;
     assert_int_equal(ask_error(hints.get()), -FI_ENODATA);
-    hints->domain_attr->mr_mode = FI_MR_BASIC;
+    hints->domain_attr->mr_mode = ofi::kMrBasic;
     assert_int_equal(ask_error(hints.get()), -FI_ENODATA);
-    hints->mode |= FI_LOCAL_MR;
+    hints->mode |= ofi::kLocalMr;
     assert_int_equal(ask_error(hints.get()), 0);
     // Remote CQ data takes a receive, which a program has to know.
     hints = rdma_hints();
@@ -164,6 +165,25 @@ void the_user_chooses(void **)
         assert_string_equal(names().c_str(), one.left);
         ::unsetenv(one.variable);
     }
+    const struct {
+        const char *text;
+        const char *left;
+    } files[] = {
+        {"[a]\ntransport = verbs\n", "sim0 "},
+        {"[a]\ntransport = sm\n", "local "},
+        {"[a]\ntransport = sm\n[b]\ntransport = verbs\n", "local sim0 "},
+        {"[a]\ntransport = sm\n[b]\ntransport = verbs\npriority = 51\n", "sim0 local "},
+        {"[a]\ntransport = sm\npriority = 100\n[b]\ntransport = verbs\ndefault = 1\n", "sim0 local "},
+        {"[a]\ntransport = verbs\nip = 127.0.0.1\ninterface = ib0\n", "sim0 "}, // ip wins
+        {"[a]\ntransport = verbs\ninterface = ib0\n", ""},
+        {"[a]\ntransport = verbs\ninterface = lo\ndevice = sim0\n", "sim0 "},
+        {"[a]\ntransport = verbs\ndevice = sim1\n", ""},
+        {"[a]\ntransport = verbs\nip = 10.0.0.1\n", ""},
+    };
+    for (const auto &one : files) {
+        const NamedConfig file(one.text);
+        assert_string_equal(names().c_str(), one.left);
+    }
 }
 
 // Where the program asks for no port, the user may.
@@ -183,6 +203,45 @@ void ports_of_the_user(void **)
     ::unsetenv("FI_VMA_PORT");
     assert_int_equal(fi_close(&one->fid), 0);
     assert_int_equal(fi_close(&two->fid), 0);
+}
+
+// The file says it too, for the device that has the address, where the variable does not.
+void ports_of_the_file(void **)
+{
+    const SimulatedHost host;
+    const NamedConfig file("[other]\ntransport = verbs\nip = 10.0.0.1\nport = 7002\n"
+                           "[sim]\ntransport = Verbs\nip = 127.0.0.1\nport = 7003\n");
+    RdmaSide b({});
+    ofi::Address address;
+    fid_pep *pep = b.net.listen(address);
+    assert_int_equal(address.port(), 7003);
+    assert_int_equal(fi_close(&pep->fid), 0);
+    ::setenv("FI_VMA_PORT", "7004", 1);
+    pep = b.net.listen(address);
+    assert_int_equal(address.port(), 7004);
+    ::unsetenv("FI_VMA_PORT");
+    assert_int_equal(fi_close(&pep->fid), 0);
+}
+
+// Strings for addresses, by a device of its own connection manager.
+void names_that_are_strings(void **)
+{
+    const SimulatedHost host;
+    const ofi::InfoPtr hints = rdma_hints();
+    hints->addr_format = FI_ADDR_STR;
+    const ofi::InfoPtr info = ask("verbs://127.0.0.1:7005", nullptr, FI_SOURCE, hints.get());
+    assert_string_equal(static_cast<const char *>(info->src_addr), "fi_sockaddr_in://127.0.0.1:7005");
+    assert_int_equal(info->src_addrlen, std::strlen("fi_sockaddr_in://127.0.0.1:7005") + 1);
+    fid_fabric *fabric = nullptr;
+    fid_pep *pep = nullptr;
+    assert_int_equal(fi_prov_ini()->fabric(info->fabric_attr, &fabric, nullptr), 0);
+    assert_int_equal(fi_passive_ep(fabric, info.get(), &pep, nullptr), 0);
+    char name[64];
+    std::size_t length = sizeof name;
+    assert_int_equal(fi_getname(&pep->fid, name, &length), 0);
+    assert_string_equal(name, "fi_sockaddr_in://127.0.0.1:7005");
+    assert_int_equal(fi_close(&pep->fid), 0);
+    assert_int_equal(fi_close(&fabric->fid), 0);
 }
 
 // As on a machine without rdma-core.
@@ -211,6 +270,8 @@ int main()
         cmocka_unit_test(a_peer_is_reached_by_the_device_of_the_route),
         cmocka_unit_test(the_user_chooses),
         cmocka_unit_test(ports_of_the_user),
+        cmocka_unit_test(ports_of_the_file),
+        cmocka_unit_test(names_that_are_strings),
         cmocka_unit_test(no_library_no_device),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -69,10 +69,10 @@ ssize_t rx_size_left(fid_ep *fid)
 
 int setname(fid_t fid, void *address, std::size_t length)
 {
-    ofi::Address wanted;
-    if (!wanted.assign(address, length))
-        return -FI_EINVAL;
     Datagrams &endpoint = Datagrams::from(fid);
+    ofi::Address wanted;
+    if (!endpoint.format().read(address, length, wanted))
+        return -FI_EINVAL;
     return is_orphaned(endpoint) ? -FI_EOPBADSTATE : endpoint.set_name(wanted);
 }
 
@@ -83,10 +83,11 @@ int getname(fid_t fid, void *address, std::size_t *length)
 
 int join(fid_ep *fid, const void *address, std::uint64_t flags, fid_mc **mc, void *context)
 {
+    Datagrams &endpoint = Datagrams::from(fid);
     ofi::Address group;
-    if (!group.assign_whole(address))
+    if (!endpoint.format().read_whole(address, group))
         return -FI_EINVAL;
-    return Datagrams::from(fid).join(group, flags, mc, context);
+    return endpoint.join(group, flags, mc, context);
 }
 
 int close_membership(fid_t fid)

@@ -24,7 +24,7 @@ constexpr inet::Nanos kPatience = 3 * inet::kSecond; // for a neighbour's answer
 } // namespace
 
 Datagrams::Datagrams(ofi::Domain &domain, const fi_info &info) noexcept
-    : domain_(domain), port_context_(port_context_of(domain)),
+    : domain_(domain), port_context_(port_context_of(domain)), format_(&info),
       receives_(
           std::min(info.rx_attr != nullptr && info.rx_attr->size != 0 ? info.rx_attr->size : ofi::kDefaultQueueSize,
                    ofi::kMaxQueueSize))
@@ -378,7 +378,7 @@ int Datagrams::set_name(const ofi::Address &wanted) noexcept
 int Datagrams::get_name(void *address, std::size_t *length) noexcept
 {
     const core::SpinGuard guard(port_context_.lock());
-    return reserved_ ? to_socket_address(local_).copy_to(address, length) : -FI_EOPBADSTATE;
+    return reserved_ ? format_.copy(to_socket_address(local_), address, length) : -FI_EOPBADSTATE;
 }
 
 int Datagrams::close() noexcept
@@ -406,7 +406,7 @@ int open_datagrams(ofi::Domain &domain, const fi_info &info, fid_ep **ep, void *
     if (!endpoint)
         return -FI_ENOMEM;
     ofi::Address local;
-    if (info.src_addr != nullptr && !local.assign(info.src_addr, info.src_addrlen))
+    if (info.src_addr != nullptr && !endpoint->format().read(info.src_addr, info.src_addrlen, local))
         return -FI_EINVAL;
     if (!local.empty()) {
         if (const int error = endpoint->set_name(local))

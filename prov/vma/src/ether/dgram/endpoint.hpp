@@ -68,6 +68,7 @@ public:
     bool wants_tx_completion(std::uint64_t flags) const noexcept { return !tx_selective_ || (flags & FI_COMPLETION); }
     bool wants_rx_completion(std::uint64_t flags) const noexcept { return !rx_selective_ || (flags & FI_COMPLETION); }
     ofi::Domain &domain() const noexcept { return domain_; }
+    const ofi::AddressFormat &format() const noexcept { return format_; }
     bool enabled() const noexcept { return enabled_; }
 
     // For the port context, with its lock held.
@@ -125,6 +126,7 @@ private:
     bool enabled_ = false;
     bool reserved_ = false;
     inet::Endpoint local_;
+    const ofi::AddressFormat format_;
     std::vector<Source> sources_; // its own first
     core::Fifo<Receive> receives_;
     std::vector<Peer> peers_;                         // by place in the address vector

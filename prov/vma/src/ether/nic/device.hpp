@@ -108,6 +108,10 @@ concept NicDevice = requires(N nic, const N &same, std::span<const std::uint8_t>
     }
     noexcept; // what the device has to tell, now and then
     {
+        same.wait_fd()
+    }
+    noexcept->std::same_as<int>; // readable: follow() has something to do at once; -1: there is none
+    {
         nic.moderate(std::uint16_t{}, std::uint16_t{})
     }
     noexcept->std::same_as<int>;

@@ -27,19 +27,21 @@ public:
     };
     using Owned = std::unique_ptr<LentFrames, Leave>;
 
-    // nullptr: no memory. The first `count` buffers of the memory, which remains where it is, are received into.
-    static Owned make(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count) noexcept
+    // nullptr: no memory. The first `count` buffers of the memory, which remains where it is, are received into; `most`
+    // of them are lent at a time, with those that `elsewhere` are.
+    static Owned make(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count,
+                      std::uint32_t most) noexcept
     {
-        Owned made(new (std::nothrow) LentFrames(base, frame_size, count));
+        Owned made(new (std::nothrow) LentFrames(base, frame_size, count, most));
         return made && made->loans_.is_allocated() ? std::move(made) : nullptr;
     }
 
     // ---- the socket's side, one thread at a time
-    bool may_lend(const std::uint8_t *data, std::size_t length) const noexcept
+    bool may_lend(const std::uint8_t *data, std::size_t length, std::uint32_t elsewhere = 0) const noexcept
     {
         const std::uintptr_t offset = address(data) - address(base_);
         return offset < std::size_t{count_} * frame_size_ && offset % frame_size_ + length <= frame_size_ &&
-               loans_.lent() < count_ / 2;
+               loans_.lent() + elsewhere < most_;
     }
     std::uint32_t lent() const noexcept { return loans_.lent(); } // frames; any thread
     // To one of those who get it; the frame is the socket's too until release().
@@ -62,8 +64,9 @@ public:
     void keep(MemoryMap memory) noexcept { memory_ = std::move(memory); }
 
 private:
-    LentFrames(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count) noexcept
-        : fi_vma_lender{end_loan, begin_loan}, base_(base), frame_size_(frame_size), count_(count), loans_(count)
+    LentFrames(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count, std::uint32_t most) noexcept
+        : fi_vma_lender{end_loan, begin_loan}, base_(base), frame_size_(frame_size), count_(count), most_(most),
+          loans_(count)
     {
     }
     ~LentFrames() = default;
@@ -94,6 +97,7 @@ private:
     const std::uint8_t *const base_;
     const std::uint32_t frame_size_;
     const std::uint32_t count_;
+    const std::uint32_t most_;
     core::LoanList<FrameIndex> loans_;
     std::atomic<std::uint32_t> users_{1}; // the socket, and each loan
     bool lent_ = false;                   // since begin_offer()

@@ -39,6 +39,7 @@ public:
         received = queue_->counters().wakes;
         return 0;
     }
+    static int wait_fd() noexcept { return -1; }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

@@ -207,7 +207,7 @@ int RawQueue::map_frames() noexcept
               verbs::table()->dereg_mr);
     if (!mr_)
         return last_error();
-    memory_.lent = LentFrames::make(memory_.map.data(), frame_size_, receive_frames_);
+    memory_.lent = LentFrames::make(memory_.map.data(), frame_size_, receive_frames_, receive_frames_ / 2);
     return 0;
 }
 

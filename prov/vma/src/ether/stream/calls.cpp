@@ -69,7 +69,7 @@ int setopt(fid_t fid, int level, int name, const void *value, std::size_t length
 int setname(fid_t fid, void *address, std::size_t length)
 {
     ofi::Address wanted;
-    if (!wanted.assign(address, length))
+    if (!self(fid).format.read(address, length, wanted))
         return -FI_EINVAL;
     return is_orphaned(self(fid)) ? -FI_EOPBADSTATE : self(fid).set_name(wanted);
 }
@@ -79,15 +79,16 @@ int getname(fid_t fid, void *address, std::size_t *length)
     Stream &stream = self(fid);
     const core::SpinGuard guard(stream.port_context.lock());
     return stream.flow.local.port == 0 ? -FI_EOPBADSTATE
-                                       : to_socket_address(stream.flow.local).copy_to(address, length);
+                                       : stream.format.copy(to_socket_address(stream.flow.local), address, length);
 }
 
 int getpeer(fid_ep *fid, void *address, std::size_t *length)
 {
     Stream &stream = self(fid);
     const core::SpinGuard guard(stream.port_context.lock());
-    return stream.phase == Stream::Phase::kIdle ? -FI_ENOTCONN
-                                                : to_socket_address(stream.flow.remote).copy_to(address, length);
+    return stream.phase == Stream::Phase::kIdle
+               ? -FI_ENOTCONN
+               : stream.format.copy(to_socket_address(stream.flow.remote), address, length);
 }
 
 // TCP carries no private data. What has not been enabled is by now.

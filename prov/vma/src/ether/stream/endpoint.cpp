@@ -287,7 +287,7 @@ int Stream::connect(const void *address) noexcept
         return phase == Phase::kConnected ? -FI_EISCONN : -FI_EOPBADSTATE;
     if (address != nullptr) {
         ofi::Address peer;
-        if (!peer.assign(address, sizeof(sockaddr_in6)))
+        if (!format.read_whole(address, peer))
             return -FI_EINVAL;
         flow.remote = to_endpoint(peer);
     }
@@ -385,10 +385,11 @@ int open_stream(ofi::Domain &domain, const fi_info &info, fid_ep **ep, void *con
     std::unique_ptr<Stream> stream(new (std::nothrow) Stream(domain));
     if (!stream)
         return -FI_ENOMEM;
+    stream->format = ofi::AddressFormat(&info);
     ofi::Address local;
     ofi::Address peer;
-    if ((info.src_addr != nullptr && !local.assign(info.src_addr, info.src_addrlen)) ||
-        (info.dest_addr != nullptr && !peer.assign(info.dest_addr, info.dest_addrlen)))
+    if ((info.src_addr != nullptr && !stream->format.read(info.src_addr, info.src_addrlen, local)) ||
+        (info.dest_addr != nullptr && !stream->format.read(info.dest_addr, info.dest_addrlen, peer)))
         return -FI_EINVAL;
     if (!local.empty())
         stream->flow.local = to_endpoint(local);

@@ -27,6 +27,7 @@ struct Stream {
     PortContext &port_context;
     std::uint64_t tx_flags = 0; // of calls without flags
     std::uint64_t rx_flags = 0;
+    ofi::AddressFormat format; // of addresses, as the program writes them
 
     explicit Stream(ofi::Domain &owner) noexcept : domain(owner), port_context(port_context_of(owner)) {}
 

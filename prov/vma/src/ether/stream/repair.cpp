@@ -25,6 +25,10 @@
 #include "inet/wire/ip_header.hpp"
 #include "ofi/address.hpp"
 
+#if !defined(SO_BUF_LOCK)
+#define SO_BUF_LOCK 72 // Linux 5.14
+#endif
+
 namespace vma::ether {
 namespace {
 

@@ -35,7 +35,9 @@ public:
     void move(Reg to, std::int32_t value) { alu(BPF_MOV, to, value); }
     void add(Reg to, Reg from) { alu(BPF_ADD, to, from); }
     void add(Reg to, std::int32_t value) { alu(BPF_ADD, to, value); }
+    void subtract(Reg to, Reg from) { alu(BPF_SUB, to, from); }
     void mask(Reg to, std::int32_t value) { alu(BPF_AND, to, value); }
+    void set(Reg to, Reg bits) { alu(BPF_OR, to, bits); }
     void shift_left(Reg to, std::int32_t bits) { alu(BPF_LSH, to, bits); }
     void to_host16(Reg reg) { emit(BPF_ALU | BPF_END | BPF_TO_BE, reg, Reg::r0, 0, 16); } // from the wire's order
 

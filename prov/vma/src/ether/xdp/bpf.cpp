@@ -80,4 +80,12 @@ core::UniqueFd attach_xdp(int program, unsigned interface, std::uint32_t flags) 
     return core::make_fd([&] { return table().create_link(program, static_cast<int>(interface), BPF_XDP, &options); });
 }
 
+bool has_xdp(unsigned interface) noexcept
+{
+    const Table &libbpf = table(); // opened before fork() is kept out
+    std::uint32_t program = 0;
+    const core::ForkGuard guard;
+    return libbpf.query_xdp(static_cast<int>(interface), 0, &program) == 0 && program != 0;
+}
+
 } // namespace vma::ether::bpf

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The calls of libbpf that steering takes: those that are one bpf(2) each, print nothing and pin nothing. libbpf is
-// opened when the first NIC is (core/library.hpp).
+// The calls of libbpf that steering takes: those that are one bpf(2) or rtnetlink request each, print nothing and pin
+// nothing. libbpf is opened when the first NIC is (core/library.hpp).
 #pragma once
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
+#include <bpf/libbpf.h>
 #include <cerrno>
 #include <cstdint>
 #include <span>
@@ -20,9 +21,11 @@ namespace vma::ether::bpf {
     X(create_map, bpf_map_create)                                                                                      \
     X(load, bpf_prog_load)                                                                                             \
     X(create_link, bpf_link_create)                                                                                    \
+    X(query_xdp, bpf_xdp_query_id)                                                                                     \
     X(update, bpf_map_update_elem)                                                                                     \
     X(erase, bpf_map_delete_elem)                                                                                      \
     X(look_up, bpf_map_lookup_elem)                                                                                    \
+    X(next_key, bpf_map_get_next_key)                                                                                  \
     X(load_btf, btf__load_vmlinux_btf)                                                                                 \
     X(find_btf, btf__find_by_name_kind)                                                                                \
     X(free_btf, btf__free)
@@ -64,5 +67,7 @@ struct XdpLoad {
 // Attaches the program to an interface for as long as the descriptor is open anywhere (Linux 5.9): nothing outlives its
 // owner. `flags`: XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE. EBUSY: the interface has a program already.
 [[nodiscard]] core::UniqueFd attach_xdp(int program, unsigned interface, std::uint32_t flags) noexcept;
+// Whether anybody's program is attached to it, in any mode. False where the kernel doesn't tell.
+[[nodiscard]] bool has_xdp(unsigned interface) noexcept;
 
 } // namespace vma::ether::bpf

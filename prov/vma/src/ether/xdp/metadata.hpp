@@ -29,6 +29,7 @@ struct XdpMemory {
     std::uint32_t send_metadata = 0; // bytes before each frame
 };
 
+inline constexpr std::uint32_t kXdpHeadroom = 256; // XDP_PACKET_HEADROOM, which the kernel keeps before each frame
 inline constexpr std::uint32_t kXdpMemoryHasSendMetadata = 1 << 2; // XDP_UMEM_TX_METADATA_LEN
 inline constexpr std::uint32_t kXdpSendMetadata = 1 << 1;          // XDP_TX_METADATA, of a descriptor
 inline constexpr std::uint64_t kXdpSendChecksum = 1 << 1;          // XDP_TXMD_FLAGS_CHECKSUM

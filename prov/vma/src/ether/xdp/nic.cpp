@@ -7,16 +7,39 @@
 #include <numeric>
 
 #include "core/log.hpp"
+#include "ether/xdp/release_wait.hpp"
 
 namespace vma::ether {
 namespace {
 
-const char *reason(int status) noexcept
+// Why an interface can't be had, and what the caller is told: EBUSY, where others have it.
+struct Refusal {
+    const char *reason;
+    int status;
+};
+
+Refusal explain(int status) noexcept
 {
-    return status == -EMSGSIZE
-               ? "frames of its MTU take several buffers, and AF_XDP of this kernel has one a frame (Linux "
-                 "6.6 has several)"
-               : strerror(-status);
+    switch (status) {
+    case -EMSGSIZE:
+        return {"frames of its MTU take several buffers, and AF_XDP of this kernel has one a frame (Linux 6.6 has "
+                "several)",
+                status};
+    case -EBUSY:
+        return {"another user's process has it, or one that shares it with nobody", status};
+    case -EUSERS:
+        return {"all places are taken (FI_VMA_ETHERNET_PROCESSES of the process that opened it first)", -EBUSY};
+    case -ETIMEDOUT:
+    case -ECONNREFUSED:
+    case -ECONNRESET:
+        return {"another process of this user has it, and doesn't answer", -EBUSY};
+    case -EACCES:
+        return {"another user has taken the name by which processes of this one find each other", -EBUSY};
+    case -EXDEV:
+        return {"a process of another pid namespace has it", -EBUSY};
+    default:
+        return {strerror(-status), status};
+    }
 }
 
 } // namespace
@@ -25,8 +48,9 @@ int XdpNic::open(const char *interface, const XdpNicOptions &options, XdpNic &op
 {
     XdpNic made;
     if (const int status = made.open_all(interface, options); status != 0) {
-        VMA_WARN(domain, "%s stays the kernel's: %s", interface, reason(status));
-        return status;
+        const Refusal refusal = explain(status);
+        VMA_WARN(domain, "%s stays the kernel's: %s", interface, refusal.reason);
+        return refusal.status;
     }
     VMA_INFO(domain, "%s: %zu queues, %s XDP, %s, frames of %s", interface, made.sockets_.size(),
              made.program_.mode() == XdpMode::kNative ? "native" : "generic",
@@ -38,8 +62,21 @@ int XdpNic::open(const char *interface, const XdpNicOptions &options, XdpNic &op
                       ? "left to the kernel"
                       : "computed here: the kernel has no metadata of AF_XDP's frames (Linux 6.11), the MTU asks for "
                         "several buffers, or the driver sends without a copy");
+    if (made.group_)
+        VMA_INFO(domain, "%s: shared by processes of this user, place %u of %u", interface, made.group_->place() + 1,
+                 made.group_->places());
     opened = std::move(made);
     return 0;
+}
+
+XdpNic::~XdpNic()
+{
+    if (!group_)
+        return;
+    const bool lent = std::ranges::any_of(sockets_, [](const XdpSocket &socket) { return socket.lent() != 0; });
+    group_->withdraw(program_);
+    sockets_.clear();
+    group_->leave(program_, lent);
 }
 
 int XdpNic::open_all(const char *name, const XdpNicOptions &options) noexcept
@@ -55,44 +92,103 @@ int XdpNic::open_all(const char *name, const XdpNicOptions &options) noexcept
         queues.resize(described.queues);
         std::iota(queues.begin(), queues.end(), 0u);
     }
-    if (const int failed = open_sockets(described, queues, options); failed != 0)
+    if (options.sockets.places > 1) {
+        if (const int failed = XdpGroup::open(interface_, group_); failed != 0)
+            return failed;
+    }
+    const bool first = !group_ || group_->founded();
+    int status = first ? open_first(described, queues, options) : open_later();
+    if (status == 0 && !takes_several_buffers() && described.longest_frame() > sockets_.front().buffer_room())
+        status = -EMSGSIZE;
+    if (status == 0 && group_ && first)
+        group_->begin(program_);
+    return status;
+}
+
+int XdpNic::open_first(const Interface &described, std::span<const unsigned> queues,
+                       const XdpNicOptions &options) noexcept
+{
+    XdpSocketOptions wanted = options.sockets;
+    wanted.longest_sent = described.longest_frame();
+    if (const int failed = open_sockets(queues, wanted); failed != 0)
         return failed;
     int status = run_program(options, options.stamps);
     // Native mode can't be had: what needs it goes.
     if (status != 0 && program_.stamps() == XdpStamps::kHardware)
         status = run_program(options, XdpStamps::kSoftware);
-    if (status == 0 && !takes_several_buffers() && described.longest_frame() > sockets_.front().buffer_room())
-        return -EMSGSIZE;
     return status;
+}
+
+int XdpNic::open_later() noexcept
+{
+    program_ = group_->take_program();
+    const int status = attach_sockets();
+    return status != 0 ? status : steer_to_sockets();
 }
 
 int XdpNic::run_program(const XdpNicOptions &options, XdpStamps stamps) noexcept
 {
     XdpProgram::Size tables = options.tables;
+    tables.places = group_ ? group_->places() : 1;
     for (const XdpSocket &socket : sockets_)
         tables.queues = std::max(tables.queues, socket.queue() + 1);
     // A program that lets such frames through to sockets that can't take them would lose them.
     const bool several = std::ranges::all_of(sockets_, &XdpSocket::has_several_buffers);
     if (const int status = XdpProgram::open(tables, {several, stamps, interface_}, program_); status != 0)
         return status;
-    flows_ = std::make_unique<XdpFlows>(program_.flows_map(), program_.addresses_map());
+    int status = steer_to_sockets();
+    if (status == 0)
+        status = program_.attach(interface_, options.mode);
+    for (ReleaseWait wait(interface_); status == -EBUSY && wait.next();)
+        status = program_.attach(interface_, options.mode);
+    return status;
+}
+
+int XdpNic::steer_to_sockets() noexcept
+{
+    const unsigned place = group_ ? group_->place() : 0;
+    GroupMutex *const turn = group_ ? group_->mutex() : nullptr;
+    flows_ = std::make_unique<XdpFlows>(program_.flows_map(), program_.addresses_map(), place, turn);
     for (XdpSocket &socket : sockets_) {
         if (program_.stamps() != XdpStamps::kNone)
             socket.expect_stamps();
-        if (const int status = program_.set_socket(socket.queue(), socket.fd()); status != 0)
+        if (const int status = program_.set_socket(socket.queue(), socket.fd(), place); status != 0)
             return status;
     }
-    return program_.attach(interface_, options.mode);
+    return 0;
 }
 
-int XdpNic::open_sockets(const Interface &described, std::span<const unsigned> queues,
-                         const XdpNicOptions &options) noexcept
+// Where the system has no such sharing, or it takes too much memory, the queues are ours alone.
+int XdpNic::open_sockets(std::span<const unsigned> queues, const XdpSocketOptions &wanted) noexcept
 {
-    XdpSocketOptions wanted = options.sockets;
-    wanted.longest_sent = described.longest_frame();
+    if (group_) {
+        const int status = group_->make(interface_, queues, wanted);
+        if (status == 0)
+            return attach_sockets();
+        group_.reset();
+        if (status == -EBUSY || status == -EPERM)
+            return status;
+        VMA_INFO(domain, "other processes can't share the interface: %s", strerror(-status));
+    }
+    XdpSocketOptions alone = wanted;
+    alone.places = 1;
     sockets_.resize(queues.size());
     for (std::size_t i = 0; i < queues.size(); ++i) {
-        if (const int status = XdpSocket::open(interface_, queues[i], wanted, sockets_[i]); status != 0)
+        if (const int status = XdpSocket::open(interface_, queues[i], alone, sockets_[i]); status != 0)
+            return status;
+    }
+    return 0;
+}
+
+int XdpNic::attach_sockets() noexcept
+{
+    sockets_.resize(group_->queues().size());
+    for (std::size_t i = 0; i < sockets_.size(); ++i) {
+        QueueParts &parts = group_->queues()[i];
+        int status = bind_place(interface_, parts, group_->place());
+        if (status == 0)
+            status = XdpSocket::attach(parts, group_->place(), sockets_[i]);
+        if (status != 0)
             return status;
     }
     return 0;

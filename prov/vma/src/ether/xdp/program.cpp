@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "ether/xdp/program.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <linux/if_link.h>
 #include <memory>
@@ -38,7 +40,8 @@ int XdpProgram::make_maps(const Size &size) noexcept
     addresses_ = bpf::create_map("vma_addresses", BPF_MAP_TYPE_HASH, sizeof(inet::IpAddress), 4, size.addresses);
     if (!addresses_)
         return -errno;
-    sockets_ = bpf::create_map("vma_sockets", BPF_MAP_TYPE_XSKMAP, 4, 4, size.queues);
+    facts_.queue_bits = static_cast<std::uint32_t>(std::bit_width(std::max(size.queues, 1U) - 1));
+    sockets_ = bpf::create_map("vma_sockets", BPF_MAP_TYPE_XSKMAP, 4, 4, size.places << facts_.queue_bits);
     if (!sockets_)
         return -errno;
     counters_ = bpf::create_map("vma_counters", BPF_MAP_TYPE_PERCPU_ARRAY, 4, kCountersSize, 1);
@@ -60,10 +63,12 @@ bool XdpProgram::load(const Wish &wish, XdpStamps stamps, bool several_buffers) 
         how.calls_the_kernel = true;
     }
     Assembler code;
-    assemble_steering(code, {flows_.get(), addresses_.get(), sockets_.get(), counters_.get()}, written);
+    assemble_steering(
+        code, {flows_.get(), addresses_.get(), sockets_.get(), counters_.get(), static_cast<int>(facts_.queue_bits)},
+        written);
     program_ = bpf::load_xdp("vma_steering", code.finish(), how);
-    several_buffers_ = several_buffers;
-    stamps_ = stamps;
+    facts_.several_buffers = several_buffers;
+    facts_.stamps = stamps;
     return static_cast<bool>(program_);
 }
 
@@ -88,9 +93,35 @@ int XdpProgram::open(const Size &size, const Wish &wish, XdpProgram &opened) noe
     return error != 0 ? -error : -EIO;
 }
 
-int XdpProgram::set_socket(unsigned queue, int socket) noexcept
+XdpProgram XdpProgram::adopt(Descriptors given, const Facts &facts) noexcept
 {
-    return bpf::table().update(sockets_.get(), &queue, &socket, BPF_ANY);
+    XdpProgram made;
+    made.flows_ = std::move(given[0]);
+    made.addresses_ = std::move(given[1]);
+    made.sockets_ = std::move(given[2]);
+    made.counters_ = std::move(given[3]);
+    made.link_ = std::move(given[4]);
+    made.facts_ = facts;
+    return made;
+}
+
+std::array<int, XdpProgram::kDescriptors> XdpProgram::descriptors() const noexcept
+{
+    return {flows_.get(), addresses_.get(), sockets_.get(), counters_.get(), link_.get()};
+}
+
+int XdpProgram::set_socket(unsigned queue, int socket, unsigned place) noexcept
+{
+    if (queue >> facts_.queue_bits != 0)
+        return -E2BIG;
+    const std::uint32_t index = socket_index(queue, place);
+    return bpf::table().update(sockets_.get(), &index, &socket, BPF_ANY);
+}
+
+void XdpProgram::remove_socket(unsigned queue, unsigned place) noexcept
+{
+    const std::uint32_t index = socket_index(queue, place);
+    (void)bpf::table().erase(sockets_.get(), &index);
 }
 
 int XdpProgram::attach(unsigned interface, XdpMode mode) noexcept
@@ -98,17 +129,17 @@ int XdpProgram::attach(unsigned interface, XdpMode mode) noexcept
     int status = -EOPNOTSUPP;
     if (mode != XdpMode::kGeneric) {
         link_ = bpf::attach_xdp(program_.get(), interface, XDP_FLAGS_DRV_MODE);
-        mode_ = XdpMode::kNative;
+        facts_.mode = XdpMode::kNative;
         status = link_ ? 0 : -errno;
     }
     // A driver without XDP, or with an MTU that its XDP can't take.
     if (mode == XdpMode::kGeneric || (mode == XdpMode::kAuto && (status == -EOPNOTSUPP || status == -ERANGE))) {
         link_ = bpf::attach_xdp(program_.get(), interface, XDP_FLAGS_SKB_MODE);
-        mode_ = XdpMode::kGeneric;
+        facts_.mode = XdpMode::kGeneric;
         status = link_ ? 0 : -errno;
     }
     if (status != 0)
-        mode_ = XdpMode::kAuto;
+        facts_.mode = XdpMode::kAuto;
     return status;
 }
 

@@ -4,6 +4,7 @@
 // why.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/fd.hpp"
@@ -36,6 +37,17 @@ public:
         std::uint32_t flows = 16384;   // keys of the map of flows: allocated at once, some 100 bytes each
         std::uint32_t addresses = 256; // local addresses that flows of any address mean
         std::uint32_t queues = 64;     // indexes of queues lie below
+        std::uint32_t places = 1;      // processes that share it; each has a socket for each queue
+    };
+
+    // What another process needs to use it: descriptors, which keep program and attachment, and plain numbers.
+    static constexpr std::size_t kDescriptors = 5;
+    using Descriptors = std::array<core::UniqueFd, kDescriptors>;
+    struct Facts {
+        XdpMode mode = XdpMode::kAuto;
+        XdpStamps stamps = XdpStamps::kNone;
+        bool several_buffers = false;
+        std::uint32_t queue_bits = 0;
     };
 
     struct Wish {
@@ -48,19 +60,26 @@ public:
     // takes_several_buffers(), stamps(). 0 or negative errno: -EPERM without CAP_BPF and CAP_NET_ADMIN.
     [[nodiscard]] static int open(const Size &size, const Wish &wish, XdpProgram &opened) noexcept;
 
-    // Frames of that queue go to that AF_XDP socket from now on. Negative errno where it is none, or -E2BIG for its
-    // index.
-    [[nodiscard]] int set_socket(unsigned queue, int socket) noexcept;
+    // That of another process, which has given these.
+    static XdpProgram adopt(Descriptors given, const Facts &facts) noexcept;
+    std::array<int, kDescriptors> descriptors() const noexcept; // those to give away, once it is attached
+    const Facts &facts() const noexcept { return facts_; }
+
+    // Frames of that queue and of flows with that place go to that AF_XDP socket from now on. Negative errno where it
+    // is none, or -E2BIG for its index.
+    [[nodiscard]] int set_socket(unsigned queue, int socket, unsigned place = 0) noexcept;
+    // They go to the kernel.
+    void remove_socket(unsigned queue, unsigned place) noexcept;
 
     // The program runs for the frames of that interface until detach(), the end of this object, or of the process,
     // however that comes. Negative errno: -EBUSY if the interface has an XDP program already, -EOPNOTSUPP and -ERANGE
     // (its MTU is too large) from a driver that can't, which kAuto does not give.
     [[nodiscard]] int attach(unsigned interface, XdpMode mode) noexcept;
     void detach() noexcept { link_.reset(); }
-    XdpMode mode() const noexcept { return mode_; } // what attach() got
+    XdpMode mode() const noexcept { return facts_.mode; } // what attach() got
     // Linux before 5.18 has no such programs.
-    bool takes_several_buffers() const noexcept { return several_buffers_; }
-    XdpStamps stamps() const noexcept { return stamps_; }
+    bool takes_several_buffers() const noexcept { return facts_.several_buffers; }
+    XdpStamps stamps() const noexcept { return facts_.stamps; }
 
     // Sums over all processors. Allocates; not for the data path.
     [[nodiscard]] int counters(SteeringCounters &sums) const noexcept;
@@ -73,15 +92,18 @@ private:
     int make_maps(const Size &size) noexcept;
     bool load(const Wish &wish, XdpStamps stamps, bool several_buffers) noexcept;
 
-    core::UniqueFd flows_;     // FlowKey -> 4 bytes that mean nothing
-    core::UniqueFd addresses_; // 16 bytes of an address -> 4 bytes that mean nothing
-    core::UniqueFd sockets_;   // index of a queue -> AF_XDP socket
+    std::uint32_t socket_index(unsigned queue, unsigned place) const noexcept
+    {
+        return place << facts_.queue_bits | queue;
+    }
+
+    core::UniqueFd flows_;     // FlowKey -> the place of the process whose flow it is
+    core::UniqueFd addresses_; // 16 bytes of an address -> a bit for each place that named it
+    core::UniqueFd sockets_;   // place and index of a queue -> AF_XDP socket
     core::UniqueFd counters_;
     core::UniqueFd program_;
     core::UniqueFd link_; // last: the first to go
-    XdpMode mode_ = XdpMode::kAuto;
-    bool several_buffers_ = false;
-    XdpStamps stamps_ = XdpStamps::kNone;
+    Facts facts_;
 };
 
 } // namespace vma::ether

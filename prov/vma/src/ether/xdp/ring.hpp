@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One of an AF_XDP socket's four rings as shared with the kernel: our side of a single-producer, single-consumer queue.
-// Knows nothing of what its entries mean.
+// Knows nothing of what its entries mean. Where several processes are our side, one at a time, each resumes where the
+// last one was.
 #pragma once
 
 #include <atomic>
@@ -46,6 +47,21 @@ public:
     std::uint32_t waiting() const noexcept { return load(producer_) - mine_; } // as ready(), and nothing is changed
     const Entry &get() noexcept { return entries_[mine_++ & (size_ - 1)]; }
     void give_back() noexcept { std::atomic_ref(*consumer_).store(mine_, std::memory_order_release); }
+
+    // Our side goes on where it was left: by another process, or by the one that had the ring before.
+    void resume_producing() noexcept
+    {
+        mine_ = load(producer_);
+        theirs_ = load(consumer_);
+    }
+    void resume_consuming() noexcept
+    {
+        mine_ = load(consumer_);
+        theirs_ = load(producer_);
+    }
+    std::uint32_t position() const noexcept { return mine_; } // of the entry that put() or get() is at next
+    std::uint32_t level() const noexcept { return load(producer_) - load(consumer_); } // entries that all can see
+    const Entry &at(std::uint32_t position) const noexcept { return entries_[position & (size_ - 1)]; }
 
     // The kernel asks for a system call to go on.
     std::uint32_t flags() const noexcept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The data path. Buffers below receive_frames are received into, the others are sent from; the fill ring is the list of
-// free ones of the former. A frame's number is that of its first buffer.
+// The data path. Buffers below the pool's `receive` are received into, the others are sent from. A frame's number is
+// that of its first buffer.
 #include "ether/xdp/socket.hpp"
 
 #include <algorithm>
@@ -19,34 +19,34 @@
 namespace vma::ether {
 namespace {
 
-constexpr int kMaxKicks = 256;           // of 32 frames each in copy mode
-constexpr std::uint32_t kHeadroom = 256; // XDP_PACKET_HEADROOM, which the kernel keeps before each frame
+constexpr int kMaxKicks = 256; // of 32 frames each in copy mode
 
 } // namespace
 
 std::size_t XdpSocket::receive(std::span<ReceivedFrame> burst) noexcept
 {
     refill();
-    std::uint32_t left = received_.ready();
+    std::uint32_t left = rings_.received.ready();
     if (left == 0)
         return 0;
     gatherer_.forget();
     std::size_t count = 0;
     for (; left != 0 && count < burst.size(); --left) {
-        const xdp_desc &got = received_.get();
+        const xdp_desc &got = rings_.received.get();
         if ((got.options & XDP_PKT_CONTD) != 0 || gatherer_.is_gathering()) [[unlikely]] {
             count += gather(got, burst[count]) ? 1 : 0;
             if (!gatherer_.has_room())
                 break;
             continue;
         }
-        const auto index = static_cast<FrameIndex>(got.addr / frame_size_);
-        received_at_[index] = static_cast<std::uint16_t>(got.addr % frame_size_);
+        const auto index = static_cast<FrameIndex>(got.addr / facts_.size.frame_size);
+        pool_.hold(index);
+        received_at_[index] = static_cast<std::uint16_t>(got.addr % facts_.size.frame_size);
         burst[count++] = {index, {frames_.data() + got.addr, got.len}};
     }
     if (stamps_) [[unlikely]]
         read_stamps(burst.first(count));
-    received_.give_back();
+    rings_.received.give_back();
     return count;
 }
 
@@ -63,16 +63,19 @@ void XdpSocket::read_stamps(std::span<ReceivedFrame> burst) noexcept
 // ours is looked at here, as lengths add up.
 [[gnu::noinline]] bool XdpSocket::gather(const xdp_desc &part, ReceivedFrame &frame) noexcept
 {
-    const std::uint64_t index = part.addr / frame_size_;
-    const bool ours = several_ && index < fill_.size() && part.len <= frame_size_ - part.addr % frame_size_;
+    const std::uint64_t index = part.addr / facts_.size.frame_size;
+    const bool ours = facts_.several && index < facts_.size.receive &&
+                      part.len <= facts_.size.frame_size - part.addr % facts_.size.frame_size;
     if (!ours)
         gatherer_.spoil();
-    if (stamps_ && !gatherer_.is_gathering() && ours && part.addr % frame_size_ >= sizeof gathered_at_)
+    if (stamps_ && !gatherer_.is_gathering() && ours && part.addr % facts_.size.frame_size >= sizeof gathered_at_)
         std::memcpy(&gathered_at_, frames_.data() + part.addr - sizeof gathered_at_, sizeof gathered_at_);
     const std::span<const std::uint8_t> bytes{frames_.data() + (ours ? part.addr : 0), ours ? part.len : 0};
     const Gatherer::Took took = gatherer_.take(bytes, (part.options & XDP_PKT_CONTD) != 0);
-    if (index < fill_.size())
+    if (index < facts_.size.receive) {
+        pool_.hold(static_cast<FrameIndex>(index));
         release(static_cast<FrameIndex>(index));
+    }
     if (took == Gatherer::Took::kFrame) {
         ++gathered_;
         frame = {kNoFrame, gatherer_.frame(), false, gathered_at_};
@@ -85,58 +88,71 @@ void XdpSocket::read_stamps(std::span<ReceivedFrame> burst) noexcept
 void XdpSocket::release(FrameIndex frame) noexcept
 {
     if (!is_receive_frame(frame)) {
-        if (frame != kNoFrame)
-            free_[free_count_++] = frame;
+        if (frame == kNoFrame)
+            return;
+        free_[free_count_++] = frame;
         return;
     }
     if (lent_ && !lent_->release(frame)) [[unlikely]]
         return;
-    fill_.put(std::uint64_t{frame} * frame_size_);
-    unpublished_ = true;
+    released_[released_count_++] = frame;
 }
 
 XdpSocket::~XdpSocket()
 {
-    fd_.reset(); // before the memory that it uses
+    if (!frames_)
+        return; // it was moved, or never opened
+    leave();
     if (lent_)
         lent_->keep(std::move(frames_));
 }
 
+// Others go on with the frames. What is on loan stays held: it is found again when this process has ended.
+void XdpSocket::leave() noexcept
+{
+    if (alone_ || generation_ != core::fork_generation())
+        return;
+    refill();
+    if (lent() == 0) {
+        (void)pool_.recover(estate(), 0);
+    } else {
+        (void)(pool_.put_back({released_.get(), released_count_}) && pool_.give_back({free_.get(), free_count_}));
+    }
+}
+
 void XdpSocket::refill() noexcept
 {
-    if (lent_)
-        lent_->collect([this](FrameIndex frame) {
-            fill_.put(std::uint64_t{frame} * frame_size_);
-            unpublished_ = true;
-        });
-    if (unpublished_)
-        fill_.publish();
-    unpublished_ = false;
+    if (lent_) {
+        lent_->collect([this](FrameIndex frame) { released_[released_count_++] = frame; });
+        others_lent_ = pool_.note_lent(lent_->lent());
+    }
+    if (released_count_ != 0 && pool_.put_back({released_.get(), released_count_}))
+        released_count_ = 0;
 }
 
 FrameIndex XdpSocket::take() noexcept
 {
     if (free_count_ == 0)
-        reap();
+        free_count_ = static_cast<std::uint32_t>(pool_.take(kept(), 0));
     return free_count_ == 0 ? kNoFrame : free_[--free_count_];
 }
 
 std::span<std::uint8_t> XdpSocket::bytes(FrameIndex frame) noexcept
 {
-    const std::size_t offset = is_receive_frame(frame) ? 0 : send_offset_;
-    return {frames_.data() + std::size_t{frame} * frame_size_ + offset,
-            std::size_t{send_buffers_} * frame_size_ - offset};
+    const std::size_t offset = is_receive_frame(frame) ? 0 : facts_.send_offset;
+    return {frames_.data() + std::size_t{frame} * facts_.size.frame_size + offset,
+            std::size_t{facts_.size.send_buffers} * facts_.size.frame_size - offset};
 }
 
 bool XdpSocket::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work) noexcept
 {
-    if (length > frame_size_) [[unlikely]]
+    if (length > facts_.size.frame_size) [[unlikely]]
         return submit_parts(frame, length);
     // A sent frame leaves its place in the send ring before it is in the completion ring; both are of one size.
-    if (queued_.space() == 0)
+    if (rings_.queued.space() == 0)
         return false;
-    const std::uint64_t offset = is_receive_frame(frame) ? received_at_[frame] : send_offset_;
-    const std::uint64_t at = std::uint64_t{frame} * frame_size_ + offset;
+    const std::uint64_t offset = is_receive_frame(frame) ? received_at_[frame] : facts_.send_offset;
+    const std::uint64_t at = std::uint64_t{frame} * facts_.size.frame_size + offset;
     std::uint32_t options = 0;
     if (work.transport != 0) {
         XdpSendMetadata metadata;
@@ -146,41 +162,42 @@ bool XdpSocket::submit(FrameIndex frame, std::uint32_t length, const inet::Frame
         std::memcpy(frames_.data() + at - sizeof metadata, &metadata, sizeof metadata);
         options = kXdpSendMetadata;
     }
-    queued_.put({at, length, options});
+    rings_.queued.put({at, length, options});
+    pool_.note_queued(frame, rings_.queued.position(), 0);
     return true;
 }
 
 // The kernel sees all of its buffers or none: they are published together.
 bool XdpSocket::submit_parts(FrameIndex frame, std::uint32_t length) noexcept
 {
-    const std::uint32_t count = (length + frame_size_ - 1) / frame_size_;
-    if (count > send_buffers_ || !queued_.has_space(count))
+    const std::uint32_t count = (length + facts_.size.frame_size - 1) / facts_.size.frame_size;
+    if (count > facts_.size.send_buffers || !rings_.queued.has_space(count))
         return false;
-    unsent_[frame] = static_cast<std::uint8_t>(count - 1);
-    std::uint64_t at = std::uint64_t{frame} * frame_size_;
-    for (std::uint32_t i = 1; i < count; ++i, at += frame_size_, length -= frame_size_)
-        queued_.put({at, frame_size_, XDP_PKT_CONTD});
-    queued_.put({at, length, 0});
+    std::uint64_t at = std::uint64_t{frame} * facts_.size.frame_size;
+    for (std::uint32_t i = 1; i < count; ++i, at += facts_.size.frame_size, length -= facts_.size.frame_size)
+        rings_.queued.put({at, facts_.size.frame_size, XDP_PKT_CONTD});
+    rings_.queued.put({at, length, 0});
+    pool_.note_queued(frame, rings_.queued.position(), count - 1);
     return true;
 }
 
 int XdpSocket::flush() noexcept
 {
-    queued_.publish();
+    rings_.queued.publish();
     reap();
-    std::uint32_t left = queued_.untaken();
+    std::uint32_t left = rings_.queued.untaken();
     for (int kicks = 0; left != 0 && kicks < kMaxKicks; ++kicks) {
-        if ((queued_.flags() & XDP_RING_NEED_WAKEUP) == 0)
+        if ((rings_.queued.flags() & XDP_RING_NEED_WAKEUP) == 0)
             return 0; // the driver is at it
-        const int status = core::kernel::send(fd_.get(), nullptr, 0, MSG_DONTWAIT) >= 0 ? 0 : errno;
+        const int status = core::kernel::send(fd_, nullptr, 0, MSG_DONTWAIT) >= 0 ? 0 : errno;
         if (status == EBUSY)
             ++refused_; // lost, as on a wire; what is behind it goes on
         else if (status != 0 && status != EAGAIN && status != ENOBUFS && status != EINTR)
             return -status;
         reap();
-        if (zero_copy_ && status == 0)
+        if (facts_.zero_copy && status == 0)
             return 0;
-        const std::uint32_t before = std::exchange(left, queued_.untaken());
+        const std::uint32_t before = std::exchange(left, rings_.queued.untaken());
         if (left == before)
             return -EAGAIN;
     }
@@ -190,53 +207,36 @@ int XdpSocket::flush() noexcept
 void XdpSocket::drive() noexcept
 {
     refill();
-    if (busy_polling_ || (fill_.flags() & XDP_RING_NEED_WAKEUP) != 0)
-        (void)core::kernel::recvfrom(fd_.get(), nullptr, 0, MSG_DONTWAIT);
+    if (pool_.is_short()) [[unlikely]]
+        pool_.top_up();
+    if (busy_polling_ || (pool_.fill().flags() & XDP_RING_NEED_WAKEUP) != 0)
+        (void)core::kernel::recvfrom(fd_, nullptr, 0, MSG_DONTWAIT);
 }
 
 // Frames that were sent become free.
 void XdpSocket::reap() noexcept
 {
-    const std::uint32_t count = completed_.ready();
-    if (count == 0)
-        return;
-    if (send_buffers_ == 1) {
-        for (std::uint32_t i = 0; i < count; ++i)
-            release(static_cast<FrameIndex>(completed_.get() / frame_size_));
-    } else {
-        for (std::uint32_t i = 0; i < count; ++i)
-            settle(static_cast<FrameIndex>(completed_.get() / frame_size_));
-    }
-    completed_.give_back();
-}
-
-// The kernel tells of each buffer, in any order: a frame is free with the last of its own.
-void XdpSocket::settle(FrameIndex buffer) noexcept
-{
-    if (is_receive_frame(buffer))
-        return release(buffer);
-    const FrameIndex frame = buffer - (buffer - fill_.size()) % send_buffers_;
-    if (unsent_[frame] != 0)
-        --unsent_[frame];
-    else
-        release(frame);
+    if (pool_.has_completed())
+        free_count_ = static_cast<std::uint32_t>(pool_.reap(kept(), free_count_));
+    if (free_count_ > kept_ && pool_.give_back({free_.get() + kept_, free_count_ - kept_})) [[unlikely]]
+        free_count_ = kept_;
 }
 
 std::uint32_t XdpSocket::buffer_room() const noexcept
 {
-    return frame_size_ - kHeadroom;
+    return facts_.size.frame_size - kXdpHeadroom;
 }
 
 QueueState XdpSocket::state() const noexcept
 {
     QueueState now;
     now.dropped = broken_;
-    now.waiting = received_.waiting();
-    now.frames = fill_.size();
-    now.free = std::min(fill_.untaken(), now.frames);
-    now.lent = lent_ ? lent_->lent() : 0;
-    now.send_frames = send_frames_;
-    now.send_free = free_count_;
+    now.waiting = rings_.received.waiting();
+    now.frames = facts_.size.receive;
+    now.free = std::min(pool_.free_to_receive(), now.frames);
+    now.lent = lent();
+    now.send_frames = facts_.size.send;
+    now.send_free = free_count_ + pool_.free_to_send();
     return now;
 }
 
@@ -244,7 +244,7 @@ void XdpSocket::ask_kernel(QueueState &state) const noexcept
 {
     xdp_statistics kernel{};
     socklen_t size = sizeof kernel;
-    if (core::kernel::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
+    if (core::kernel::getsockopt(fd_, SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
         return;
     state.dropped += kernel.rx_dropped + kernel.rx_ring_full;
     state.no_frame += kernel.rx_fill_ring_empty_descs;
@@ -254,7 +254,7 @@ int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
 {
     xdp_statistics kernel{};
     socklen_t size = sizeof kernel;
-    if (core::kernel::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
+    if (core::kernel::getsockopt(fd_, SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
         return -errno;
     counters = {kernel.rx_dropped,
                 kernel.rx_ring_full,

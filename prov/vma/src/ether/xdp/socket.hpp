@@ -13,22 +13,11 @@
 #include "ether/nic/gatherer.hpp"
 #include "ether/nic/lent_frames.hpp"
 #include "ether/nic/memory_map.hpp"
+#include "ether/xdp/queue_parts.hpp"
 #include "ether/xdp/ring.hpp"
 #include "inet/wire/send_offloads.hpp"
 
 namespace vma::ether {
-
-struct XdpSocketOptions {
-    std::uint32_t receive_frames = 2048; // each a power of two: the frames, and the XDP rings' sizes
-    std::uint32_t send_frames = 2048;
-    std::uint32_t frame_size = 2048;  // bytes of a buffer, 2048 or 4096 (a page is the most without huge ones)
-    std::uint32_t longest_sent = 0;   // bytes of a frame; where a buffer is shorter a frame to send has several of them
-    bool several_buffers = true;      // frames of several buffers, where the kernel can (Linux 6.6)
-    bool zero_copy = true;            // where the driver can, else the kernel copies
-    bool offloads = true;             // frames to send have room for metadata before them, where the kernel knows it
-    std::uint32_t busy_poll_usec = 0; // 0: off. Linux 5.11 and sysctls: see doc/raw-ethernet.md
-    std::uint32_t busy_poll_budget = 64; // frames a call
-};
 
 // What the kernel counts (if_xdp.h): frames lost and descriptors that it refused.
 struct XdpSocketCounters {
@@ -58,6 +47,9 @@ public:
     // to be gone.
     [[nodiscard]] static int open(unsigned interface, unsigned queue, const XdpSocketOptions &options,
                                   XdpSocket &opened) noexcept;
+    // The socket at one place of a queue that other processes may share. `parts` outlive it, and nobody else has the
+    // place. 0 or negative errno: those of mmap().
+    [[nodiscard]] static int attach(QueueParts &parts, unsigned place, XdpSocket &attached) noexcept;
 
     // Received frames, oldest first, as many as there are and fit; 0 at once if there are none, or a part of one. No
     // system call.
@@ -70,7 +62,7 @@ public:
     // Who lends this part of a received frame; nullptr: nobody, it is none, or half of the frames are lent.
     LentFrames *lender_of(const std::uint8_t *data, std::size_t length) const noexcept
     {
-        return lent_ && lent_->may_lend(data, length) ? lent_.get() : nullptr;
+        return lent_ && lent_->may_lend(data, length, others_lent_) ? lent_.get() : nullptr;
     }
 
     // A free frame to write into; kNoFrame: all are under way, flush() and try later.
@@ -91,58 +83,58 @@ public:
     // The program of its interface writes FrameStamps before the frames; before it is attached.
     void expect_stamps() noexcept { stamps_ = true; }
 
-    int fd() const noexcept { return fd_.get(); } // POLLIN: frames have arrived
-    unsigned queue() const noexcept { return queue_; }
-    bool is_zero_copy() const noexcept { return zero_copy_; }
+    int fd() const noexcept { return fd_; } // POLLIN: frames have arrived
+    unsigned queue() const noexcept { return facts_.queue; }
+    bool is_zero_copy() const noexcept { return facts_.zero_copy; }
+    FramePool &pool() noexcept { return pool_; }
+    std::uint32_t lent() const noexcept { return lent_ ? lent_->lent() : 0; } // frames that the program has
     // Those of frames that are sent. Without a copy it would be the driver's, and not all drivers do it.
-    bool computes_checksums() const noexcept { return send_offset_ != 0 && !zero_copy_; }
-    bool has_several_buffers() const noexcept { return several_; } // a frame may
-    std::uint32_t buffer_room() const noexcept;                    // bytes of a received frame in one buffer
+    bool computes_checksums() const noexcept { return facts_.send_offset != 0 && !facts_.zero_copy; }
+    bool has_several_buffers() const noexcept { return facts_.several; } // a frame may
+    std::uint32_t buffer_room() const noexcept;                          // bytes of a received frame in one buffer
     [[nodiscard]] int counters(XdpSocketCounters &counters) const noexcept;
     QueueState state() const noexcept;
     void ask_kernel(QueueState &state) const noexcept; // adds what it counts: a system call; thread-safe
 
 private:
-    int set_up(const XdpSocketOptions &options) noexcept;
-    int map_frames(const XdpSocketOptions &options) noexcept;
-    int register_frames(std::size_t bytes, bool offloads) noexcept;
-    int map_rings(const XdpSocketOptions &options) noexcept;
-    int bind(unsigned interface, const XdpSocketOptions &options) noexcept;
-    int set_busy_polling(const XdpSocketOptions &options) noexcept;
+    // Frames to send that are kept here: no lock is taken for each. Where others share them, not more than these.
+    static constexpr std::uint32_t kKept = 64;
+
+    int map(QueueParts &parts, unsigned place) noexcept;
+    void set_busy_polling(const XdpSocketOptions &options) noexcept;
     void read_stamps(std::span<ReceivedFrame> burst) noexcept;
     bool gather(const xdp_desc &part, ReceivedFrame &frame) noexcept;
     bool submit_parts(FrameIndex frame, std::uint32_t length) noexcept;
     void reap() noexcept;
-    void settle(FrameIndex buffer) noexcept;
-    bool is_receive_frame(FrameIndex frame) const noexcept { return frame < fill_.size(); }
+    void leave() noexcept;
+    FramePool::Estate estate() noexcept { return {place_, &rings_.received, &rings_.queued}; }
+    std::span<FrameIndex> kept() noexcept { return {free_.get(), kept_}; }
+    bool is_receive_frame(FrameIndex frame) const noexcept { return frame < facts_.size.receive; }
 
+    std::unique_ptr<QueueParts> alone_; // of a queue that is ours alone; goes last
     MemoryMap frames_;
-    MemoryMap ring_memory_[4];
-    core::UniqueFd fd_;                // goes before the memory that it uses
-    XdpRing<std::uint64_t> fill_;      // has room for all frames to receive: a released one always fits
-    XdpRing<std::uint64_t> completed_; // of frames sent
-    XdpRing<xdp_desc> received_;
-    XdpRing<xdp_desc> queued_;
+    SharedRings shared_;
+    PlaceRings rings_;
+    QueueFacts facts_;
+    FramePool pool_;
+    unsigned place_ = 0;
+    std::uint32_t generation_ = core::fork_generation();
     std::unique_ptr<std::uint16_t[]> received_at_; // offset of the data in each frame to receive
-    std::unique_ptr<FrameIndex[]> free_;           // frames to send: the first buffer of each
-    std::unique_ptr<std::uint8_t[]> unsent_;       // of each buffer: further buffers of its frame that are not sent yet
+    std::unique_ptr<FrameIndex[]> free_;           // frames to send that we hold: the first buffer of each
+    std::unique_ptr<FrameIndex[]> released_;       // received frames that are no longer needed
     std::uint32_t free_count_ = 0;
-    std::uint32_t send_frames_ = 0;
-    std::uint32_t send_buffers_ = 1; // of a frame to send; they lie side by side
-    std::uint32_t frame_size_ = 0;
-    std::uint32_t send_offset_ = 0; // of a frame to send in its buffer: there is metadata before it
+    std::uint32_t released_count_ = 0;
+    std::uint32_t kept_ = 0;
+    int fd_ = -1; // the queue's parts have it
     Gatherer gatherer_;
     FrameStamps gathered_at_; // of the frame that is being gathered
     std::uint64_t gathered_ = 0;
     std::uint64_t broken_ = 0;
-    unsigned queue_ = 0;
     std::uint64_t refused_ = 0;
-    bool zero_copy_ = false;
-    bool several_ = false;
+    std::uint32_t others_lent_ = 0; // frames that programs of other processes have
     bool stamps_ = false;
     bool busy_polling_ = false;
-    LentFrames::Owned lent_;   // nullptr: no memory for it, nothing is lent
-    bool unpublished_ = false; // frames in fill_ that the kernel doesn't see yet
+    LentFrames::Owned lent_; // nullptr: no memory for it, nothing is lent
 };
 
 } // namespace vma::ether

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the program does, in order: VLAN tags, IP header, ports into a FlowKey on its stack; up to three look-ups, from
-// the narrowest flow to the widest; redirect or pass, counted. Whatever it doesn't understand passes to the kernel.
+// the narrowest flow to the widest; redirect to the socket of the process whose flow it is, or pass, counted. Whatever
+// it doesn't understand passes to the kernel.
 #include "ether/xdp/steering_code.hpp"
 
 #include <cstddef>
@@ -20,6 +21,7 @@ constexpr Reg kContext = Reg::r6;
 constexpr Reg kFrame = Reg::r7; // moves forward over VLAN tags and IP options: headers are at fixed distances from it
 constexpr Reg kEnd = Reg::r8;
 constexpr Reg kType = Reg::r9; // the type of the innermost header: IPv4 or IPv6
+constexpr Reg kPlace = kType;  // once a flow was found: whose it is
 constexpr Reg kStack = Reg::r10;
 
 // On the stack: the key, its addresses at multiples of 8, and the index of the only counter.
@@ -289,9 +291,13 @@ private:
         const Label redirected = c_.label();
         const Label end = c_.label();
         c_.bind(hit_);
+        c_.load<std::uint32_t>(kPlace, Reg::r0, 0);
         if (stamps_.wanted)
             stamp();
         c_.load<std::uint32_t>(Reg::r2, kContext, offsetof(xdp_md, rx_queue_index));
+        c_.jump(If::kAbove, Reg::r2, (1 << maps_.queue_bits) - 1, pass_); // it would be another place's
+        c_.shift_left(kPlace, maps_.queue_bits);
+        c_.set(Reg::r2, kPlace);
         c_.load_map(Reg::r1, maps_.sockets);
         c_.move(Reg::r3, XDP_PASS); // what it gives where the queue has no socket
         c_.call(BPF_FUNC_redirect_map);

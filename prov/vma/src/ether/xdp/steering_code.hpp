@@ -12,6 +12,7 @@ struct SteeringMaps {
     int addresses;
     int sockets;
     int counters;
+    int queue_bits = 6; // the index of a socket: these bits are the queue, those above the flow's value
 };
 
 // The counters' fields, 64 bits each, in the one value of their map.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "prov/vma/src/core/probes.hpp"
 #include "prov/vma/src/inet/tcp/tcp.hpp"
 #include "prov/vma/src/inet/wire/checksum.hpp"
 
@@ -75,9 +76,9 @@ std::size_t Tcp::emit(Connection &c, Nanos now, std::span<std::uint8_t> out)
     if (length == 0)
         length = emit_new(c, now, out);
     if (length == 0 && c.probe_due) // an old number: the peer has to answer it (RFC 9293, 3.8.4)
-        length = emit_bare(c, c.una - 1, now, out);
+        length = emit_probe(c, now, out);
     if (length == 0 && (c.ack_due || c.receive.duplicates_due != 0))
-        length = emit_bare(c, c.nxt, now, out);
+        length = emit_ack(c, now, out);
     return length;
 }
 
@@ -207,14 +208,24 @@ std::size_t Tcp::emit_syn(Connection &c, Nanos now, std::span<std::uint8_t> out)
     return length;
 }
 
-std::size_t Tcp::emit_bare(Connection &c, Seq seq, Nanos now, std::span<std::uint8_t> out)
+std::size_t Tcp::emit_probe(Connection &c, Nanos now, std::span<std::uint8_t> out)
 {
-    if (seq != c.nxt)
-        c.probe_due = false;
-    else if (c.receive.acked == c.receive.next && c.receive.duplicates_due != 0)
+    c.probe_due = false;
+    Segment segment;
+    segment.seq = c.una - 1;
+    return write(c, segment, 0, now, out);
+}
+
+// A peer that has taken back a part of its window (RFC 9293, 3.8.6; Linux does, out of memory) drops what is beyond,
+// with the acknowledgement in it: both sides would send the same for ever.
+std::size_t Tcp::emit_ack(Connection &c, Nanos now, std::span<std::uint8_t> out)
+{
+    if (c.receive.acked == c.receive.next && c.receive.duplicates_due != 0)
         --c.receive.duplicates_due;
     Segment segment;
-    segment.seq = seq;
+    segment.seq = c.nxt;
+    if (c.nxt - c.una > c.window) [[unlikely]]
+        segment.seq = c.una + (c.window != 0 ? c.window - 1 : 0);
     return write(c, segment, 0, now, out);
 }
 
@@ -384,6 +395,7 @@ std::size_t Tcp::emit_again(Connection &c, Nanos now, std::span<std::uint8_t> ou
     if (sent.fin)
         segment.flags |= kFin;
     c.sent.retransmitted(sent_, index, now);
+    probe::retransmit(c.flow.local.port, c.flow.remote.port, sent.seq, len, false);
     if (c.recovery.phase == Phase::kRecovery)
         c.recovery.prr_out += len;
     const std::size_t length = write(c, segment, len, now, out);
@@ -412,6 +424,7 @@ std::size_t Tcp::emit_tail_probe(Connection &c, Nanos now, std::span<std::uint8_
             segment.flags |= kFin;
         const std::uint32_t len = sent_[last].length() - (sent_[last].fin ? 1 : 0);
         c.sent.retransmitted(sent_, last, now);
+        probe::retransmit(c.flow.local.port, c.flow.remote.port, segment.seq, len, true);
         ++c.retransmissions;
         ++counters_.retransmissions;
         length = write(c, segment, len, now, out);

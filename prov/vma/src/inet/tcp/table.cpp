@@ -264,7 +264,9 @@ void Tcp::send_reset(const Connection &c)
 {
     if (c.path == kNoNextHop || !next_hops_[c.path].ready)
         return;
-    reply(reply_of(c, kRst | kAck, c.nxt));
+    // The number that the peer waits for, where it has taken back its window from what was sent (RFC 5961, 3.2).
+    const bool beyond = c.synchronized() && c.nxt - c.una > c.window;
+    reply(reply_of(c, kRst | kAck, beyond ? c.una : c.nxt));
     ++counters_.resets_out;
 }
 

@@ -380,7 +380,8 @@ private:
     bool record_new(Connection &c, std::uint32_t len, bool fin, Nanos now, Segment &segment);
     std::uint32_t append_segments(Connection &c, std::uint32_t size, std::uint32_t most, Nanos now, Segment &segment);
     std::size_t emit_tail_probe(Connection &c, Nanos now, std::span<std::uint8_t> out);
-    std::size_t emit_bare(Connection &c, Seq seq, Nanos now, std::span<std::uint8_t> out);
+    std::size_t emit_probe(Connection &c, Nanos now, std::span<std::uint8_t> out);
+    std::size_t emit_ack(Connection &c, Nanos now, std::span<std::uint8_t> out);
     std::size_t write(Connection &c, Segment &segment, std::size_t len, Nanos now, std::span<std::uint8_t> out);
     void write_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
                     std::uint8_t *out) const;

@@ -8,6 +8,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "prov/vma/src/core/probes.hpp"
 #include "prov/vma/src/inet/base/hash.hpp"
 
 namespace vma::inet {
@@ -237,6 +238,8 @@ bool UdpTable::enqueue(UdpSocketId id, const Packet &packet, const UdpDatagram &
     if (full || !one.received.push(pool_, info, datagram.data)) {
         ++(full ? counters_.dropped_full : counters_.dropped_pool);
         ++one.dropped;
+        probe::drop(datagram.target_port, datagram.data.size(),
+                    full ? probe::Cause::kQueueFull : probe::Cause::kNoMemory);
         return false;
     }
     ++counters_.delivered;

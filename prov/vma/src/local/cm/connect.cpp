@@ -88,8 +88,11 @@ int ConnectionManager::request(Endpoint &endpoint, std::unique_ptr<LinkMessage> 
         return 0;
     }
     if (error != 0) {
-        VMA_WARN(ep_ctrl, "cannot ask for a connection to %s: %s", ofi::AddressText(connection->peer).c_str(),
-                 std::strerror(-error));
+        if (endpoint.cm.by_guest_link) // whoever has brought the link tries again, or does without
+            VMA_DEBUG(ep_ctrl, "cannot ask a guest for a connection: %s", std::strerror(-error));
+        else
+            VMA_WARN(ep_ctrl, "cannot ask for a connection to %s: %s", ofi::AddressText(connection->peer).c_str(),
+                     std::strerror(-error));
         endpoint.cm.phase = CmState::Phase::idle;
         forget(*connection);
     }
@@ -100,9 +103,10 @@ int ConnectionManager::request(Endpoint &endpoint, std::unique_ptr<LinkMessage> 
 int ConnectionManager::vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept
 {
     message.vouched = 0;
-    if (!endpoint.cm.tcp)
+    if (!endpoint.cm.tcp || link.was_introduced())
         return 0;
-    voucher = make_voucher(endpoint.cm.tcp->socket, link.own_end());
+    const int socket = endpoint.cm.tcp->socket;
+    voucher = link.guest() != 0 ? make_token(socket) : make_voucher(socket, link.own_end());
     if (!voucher)
         return -errno;
     message.vouched = 1;
@@ -111,9 +115,13 @@ int ConnectionManager::vouch(Endpoint &endpoint, Link &link, LinkMessage &messag
 
 int ConnectionManager::check_holder(Endpoint &endpoint, Link &link, core::UniqueFd voucher) noexcept
 {
-    if (!endpoint.cm.tcp)
+    if (link.was_introduced())
         return 0;
-    const int error = check_voucher(voucher.get(), *endpoint.cm.tcp, link.peers_end(sock_diag));
+    if (!endpoint.cm.tcp)
+        return link.guest() != 0 ? -FI_EACCES : 0; // a guest comes beside a connection, or not at all
+    const TcpEnd &tcp = *endpoint.cm.tcp;
+    const int error = link.guest() != 0 ? check_token(voucher.get(), tcp, link.peer_uid())
+                                        : check_voucher(voucher.get(), tcp, link.peers_end(sock_diag));
     if (error == -FI_ENOTCONN) // it may be over already: many are short
         VMA_DEBUG(ep_ctrl, "process %d does not hold the other end of the TCP connection any more",
                   static_cast<int>(link.peer_pid()));
@@ -127,7 +135,11 @@ int ConnectionManager::check_holder(Endpoint &endpoint, Link &link, core::Unique
 int ConnectionManager::send_request(Connection &connection) noexcept
 {
     int error = 0;
-    Link *link = link_to(connection.peer.port(), &connection.cached_link, &error);
+    CmState &cm = connection.endpoint->cm;
+    Link *link = cm.by_guest_link ? guest_link(std::move(cm.link), true, nullptr, cm.link_number)
+                                  : link_to(connection.peer.port(), &connection.cached_link, &error);
+    if (link == nullptr && cm.by_guest_link)
+        return -FI_ECONNREFUSED;
     if (link == nullptr) {
         if (error != -FI_EAGAIN)
             return error;
@@ -137,7 +149,7 @@ int ConnectionManager::send_request(Connection &connection) noexcept
     LinkMessage &message = *connection.request;
     int fds[kLinkFdCount];
     core::UniqueFd voucher;
-    error = connection.endpoint->make_offer(message.offer, fds);
+    error = connection.endpoint->make_offer(message.offer, fds, link->guest());
     if (error == 0)
         error = vouch(*connection.endpoint, *link, message, voucher);
     fds[kFdVoucher] = voucher.get();
@@ -176,7 +188,7 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
     put_data(message, data, length);
     int fds[kLinkFdCount];
     core::UniqueFd voucher;
-    int error = endpoint.make_offer(message.offer, fds);
+    int error = endpoint.make_offer(message.offer, fds, connection.link->guest());
     if (error == 0)
         error = vouch(endpoint, *connection.link, message, voucher);
     if (error != 0)
@@ -188,8 +200,7 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
         reject(connection, RejectReason::protocol, nullptr, 0);
         return error;
     }
-    error = endpoint.attach(connection.offer, connection.fds.data(), connection.link->peer_pid(),
-                            connection.link->cma_ok());
+    error = endpoint.attach(connection.offer, connection.fds.data(), connection.link->peer());
     if (error != 0) {
         VMA_WARN(ep_ctrl, "process %d offers an endpoint that cannot be used: %s",
                  static_cast<int>(connection.link->peer_pid()), std::strerror(-error));

@@ -15,6 +15,7 @@
 #include "ofi/eq.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/ops.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
 
@@ -85,9 +86,9 @@ void complete_local(CmState &cm, ConnectionManager &owner)
 int take_addresses(Endpoint &endpoint, const fi_info &info)
 {
     CmState &cm = endpoint.cm;
-    if (cm.local.empty() && info.src_addr != nullptr && !cm.local.assign(info.src_addr, info.src_addrlen))
+    if (cm.local.empty() && info.src_addr != nullptr && !cm.format.read(info.src_addr, info.src_addrlen, cm.local))
         return -FI_EINVAL;
-    if (info.dest_addr != nullptr && !cm.peer.assign(info.dest_addr, info.dest_addrlen))
+    if (info.dest_addr != nullptr && !cm.format.read(info.dest_addr, info.dest_addrlen, cm.peer))
         return -FI_EINVAL;
     complete_local(cm, manager(endpoint));
     return 0;
@@ -132,8 +133,13 @@ int connect_ep(fid_ep *fid, const void *addr, const void *data, std::size_t leng
     if (cm.eq == nullptr)
         return -FI_ENOEQ;
     ofi::Address peer = cm.peer;
-    if (addr != nullptr && !peer.assign(addr, sizeof(sockaddr_in6)))
+    if (addr != nullptr && !cm.format.read_whole(addr, peer))
         return -FI_EINVAL;
+    if (cm.by_guest_link) { // whom it asks is the other side's to know
+        peer.sa.sa_family = AF_INET;
+        peer = peer.reachable();
+        peer.set_port(1);
+    }
     if (peer.empty() || peer.port() == 0)
         return -FI_EINVAL;
     if (!peer.is_local())
@@ -194,7 +200,7 @@ int setname_ep(fid_t fid, void *addr, std::size_t length)
 {
     Endpoint &endpoint = self(fid);
     ofi::Address wanted;
-    if (!wanted.assign(addr, length))
+    if (!endpoint.cm.format.read(addr, length, wanted))
         return -FI_EINVAL;
     if (!wanted.is_local())
         return -FI_EADDRNOTAVAIL;
@@ -215,7 +221,7 @@ int getname_ep(fid_t fid, void *addr, std::size_t *length)
     if (const int error = check_call(endpoint, nullptr, 0))
         return error;
     const std::lock_guard guard(manager(endpoint).mutex());
-    return endpoint.cm.local.copy_to(addr, length);
+    return endpoint.cm.format.copy(endpoint.cm.local, addr, length);
 }
 
 int getpeer_ep(fid_ep *fid, void *addr, std::size_t *length)
@@ -226,7 +232,7 @@ int getpeer_ep(fid_ep *fid, void *addr, std::size_t *length)
     const std::lock_guard guard(manager(endpoint).mutex());
     if (endpoint.cm.phase != Phase::connected && endpoint.cm.phase != Phase::closed)
         return -FI_ENOTCONN;
-    return endpoint.cm.peer.copy_to(addr, length);
+    return endpoint.cm.format.copy(endpoint.cm.peer, addr, length);
 }
 
 } // namespace
@@ -241,6 +247,7 @@ constinit fi_ops_cm endpoint_cm_ops = ofi::CmOps{.setname = setname_ep,
 int cm_open(Endpoint &endpoint, const fi_info *info) noexcept
 {
     const std::lock_guard guard(manager(endpoint).mutex());
+    endpoint.cm.format = ofi::AddressFormat(info);
     int error = 0;
     if (info->handle != nullptr) {
         switch (info->handle->fclass) {
@@ -273,6 +280,28 @@ int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) n
     if (error == 0)
         cm.tcp = std::move(tcp);
     return error;
+}
+
+int cm_use_link(Endpoint &endpoint, const void *value, std::size_t length) noexcept
+{
+    fi_vma_link link{};
+    if (value == nullptr || length != sizeof link)
+        return -FI_EINVAL;
+    std::memcpy(&link, value, sizeof link);
+    if (endpoint.domain().fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const std::lock_guard guard(manager(endpoint).mutex());
+    CmState &cm = endpoint.cm;
+    const bool introduced = (link.flags & FI_VMA_LINK_INTRODUCED) != 0;
+    if (kind_of_link(link) != LinkSocket::connected)
+        return -FI_EINVAL;
+    if (cm.phase != Phase::idle ||
+        (!cm.tcp && !introduced)) // nobody but the holder of a connection's other end is a guest
+        return -FI_EOPBADSTATE;
+    cm.link = take_link_socket(link.socket);
+    cm.by_guest_link = true;
+    cm.link_number = introduced ? link.id : 0;
+    return 0;
 }
 
 int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept

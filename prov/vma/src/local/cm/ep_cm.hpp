@@ -10,7 +10,9 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 
+#include "core/fd.hpp"
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 
 namespace vma::ofi {
 struct Eq;
@@ -38,7 +40,11 @@ struct CmState {
     Connection *connection = nullptr; // owned by its link
     ofi::Address local;
     ofi::Address peer;
+    ofi::AddressFormat format;      // as the program writes them
     std::unique_ptr<TcpEnd> tcp;    // FI_OPT_VMA_TCP_SOCKET: only with a process that holds its other end
+    core::UniqueFd link;            // FI_OPT_VMA_LINK: of the next request
+    bool by_guest_link = false;     // it was set
+    std::uint64_t link_number = 0;  // of the peer's process, where it was introduced
     std::unique_ptr<Listener> port; // reserved by the passive endpoint that this one was made from
 
     CmState() noexcept;
@@ -49,6 +55,8 @@ struct CmState {
 int cm_open(Endpoint &endpoint, const fi_info *info) noexcept;
 // FI_OPT_VMA_TCP_SOCKET.
 int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) noexcept;
+// FI_OPT_VMA_LINK.
+int cm_use_link(Endpoint &endpoint, const void *value, std::size_t length) noexcept;
 int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept;
 // First thing in fi_close(): tells the peer, drops the endpoint's events. Nothing of CM touches the endpoint
 // after it.

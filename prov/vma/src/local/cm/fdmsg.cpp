@@ -1,31 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "local/cm/fdmsg.hpp"
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/kernel.hpp"
 #include "core/log.hpp"
+#include "vma/passed.hpp"
 
 namespace vma::local {
 
 bool send_packet(int socket, const void *data, std::size_t length, std::span<const int> fds) noexcept
 {
     iovec payload{const_cast<void *>(data), length};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPacketFds)] = {};
+    PassedRoom<kMaxPacketFds> room;
     msghdr header{};
     header.msg_iov = &payload;
     header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr *rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+    pass(header, room, fds);
     ssize_t sent;
     do {
         sent = core::kernel::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -36,21 +29,15 @@ bool send_packet(int socket, const void *data, std::size_t length, std::span<con
 namespace {
 
 // How many came; those that were not expected are closed.
-std::size_t take_fds(msghdr &header, std::span<core::UniqueFd> fds) noexcept
+std::size_t take_fds(const msghdr &header, std::span<core::UniqueFd> fds) noexcept
 {
     std::size_t count = 0;
-    for (cmsghdr *control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
-        if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= control->cmsg_len; at += sizeof(int)) {
-            int fd = -1;
-            std::memcpy(&fd, reinterpret_cast<char *>(control) + at, sizeof(int));
-            core::UniqueFd owned = core::adopt_fd(fd);
-            if (count < fds.size())
-                fds[count] = std::move(owned);
-            ++count;
-        }
-    }
+    each_passed(header, [&](int fd) {
+        core::UniqueFd owned = core::adopt_fd(fd);
+        if (count < fds.size())
+            fds[count] = std::move(owned);
+        ++count;
+    });
     return count;
 }
 
@@ -59,12 +46,11 @@ std::size_t take_fds(msghdr &header, std::span<core::UniqueFd> fds) noexcept
 Packet receive_packet(int socket, void *data, std::size_t length, std::span<core::UniqueFd> fds) noexcept
 {
     iovec payload{data, length};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxPacketFds)];
+    PassedRoom<kMaxPacketFds> room;
     msghdr header{};
     header.msg_iov = &payload;
     header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof(control);
+    expect_passed(header, room);
     const core::ForkGuard guard; // no child may be born with descriptors that nobody knows yet
     ssize_t got;
     do {

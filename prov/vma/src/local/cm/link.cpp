@@ -12,6 +12,8 @@
 #include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "local/cm/manager.hpp"
+#include "local/segment.hpp"
+#include "vma/passed.hpp"
 
 namespace vma::local {
 namespace {
@@ -19,48 +21,92 @@ namespace {
 constexpr std::size_t kMaxWaiting = 8192; // messages: a peer that asks and asks and never reads is cut off
 constexpr int kMessagesAtOnce = 64;       // before other links get their turn
 
-LinkMessage hello(const std::uint64_t &nonce) noexcept
+// A guest is not told of any memory of this process.
+LinkMessage hello(const std::uint64_t *nonce) noexcept
 {
     LinkMessage message{};
     message.type = MessageType::hello;
-    message.probe_address = reinterpret_cast<std::uintptr_t>(&nonce);
-    message.probe_nonce = nonce;
+    message.probe_address = reinterpret_cast<std::uintptr_t>(nonce);
+    message.probe_nonce = nonce != nullptr ? *nonce : 0;
     return message;
 }
 
+// What can be closed without asking anybody: of a guest's descriptors nothing else is.
+bool is_harmless(int fd) noexcept
+{
+    const int flags = core::kernel::fcntl(fd, F_GETFL);
+    return is_sealed_memory(fd) || (flags >= 0 && (flags & O_PATH) != 0) ||
+           (socket_number(fd) != 0 && is_unix_socket(fd));
+}
+
 // Descriptors of a received packet. More than an offer's are closed and make the count wrong.
-unsigned take_fds(msghdr &header, LinkFds &fds) noexcept
+// Those of a guest that may not be closed are left as they are; `harmless` says whether there was none.
+unsigned take_fds(const msghdr &header, LinkFds &fds, bool guest, bool &harmless) noexcept
 {
     unsigned count = 0;
-    for (cmsghdr *control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
-        if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
-            continue;
-        const std::size_t carried = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < carried; ++i) {
-            int fd = -1;
-            std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
-            if (count < kLinkFdCount)
-                fds[count] = core::adopt_fd(fd);
-            else
-                core::kernel::close(fd);
-            ++count;
-        }
-    }
+    each_passed(header, [&](int fd) {
+        if (guest && !is_harmless(fd))
+            harmless = false;
+        else if (count < kLinkFdCount)
+            fds[count] = core::adopt_fd(fd);
+        else
+            core::kernel::close(fd);
+        ++count;
+    });
     return count;
+}
+
+// What a socket that the program gives can be for a link.
+LinkSocket kind_of_link_socket(int fd) noexcept
+{
+    const auto option = [fd](int name) {
+        int value = -1;
+        socklen_t length = sizeof value;
+        return core::kernel::getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
+    };
+    if (!is_unix_socket(fd) || option(SO_TYPE) != SOCK_SEQPACKET)
+        return LinkSocket::none;
+    return option(SO_ACCEPTCONN) == 1 ? LinkSocket::listening : LinkSocket::connected;
 }
 
 } // namespace
 
-Link::Link(ConnectionManager &manager, core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept
-    : manager_(manager), socket_(std::move(socket)), own_end_(inode_of(socket_.get())), port_(port),
-      initiator_(initiator)
+LinkSocket kind_of_link(const fi_vma_link &link) noexcept
 {
+    const bool introduced = (link.flags & FI_VMA_LINK_INTRODUCED) != 0;
+    if ((link.flags & ~FI_VMA_LINK_INTRODUCED) != 0 || (introduced && link.id == 0))
+        return LinkSocket::none;
+    const LinkSocket kind = kind_of_link_socket(link.socket);
+    return introduced && kind == LinkSocket::listening ? LinkSocket::none : kind;
+}
+
+core::UniqueFd take_link_socket(int fd) noexcept
+{
+    const core::ForkGuard guard;
+    static_cast<void>(core::set_nonblocking(fd)); // each call says for itself that it does not wait
+    return core::adopt_fd(fd);
+}
+
+Link::Link(ConnectionManager &manager, core::UniqueFd socket, const Origin &origin) noexcept
+    : manager_(manager), socket_(std::move(socket)), own_end_(inode_of(socket_.get())), origin_(origin)
+{
+}
+
+unsigned Link::descriptors_of(const LinkMessage &message) const noexcept
+{
+    if (!carries_offer(message.type))
+        return 0;
+    if (guest() != 0)
+        return kGuestFdCount + (was_introduced() ? 0U : 1U);
+    return kOfferFdCount + (message.vouched != 0 ? 1U : 0U);
 }
 
 Link::~Link()
 {
     if (watched_ != 0)
         manager_.unwatch(socket_.get());
+    if (guest() != 0 && !was_introduced() && peer_pid_ != 0)
+        manager_.forget_guest(peer_uid_, peer_pid_);
 }
 
 bool Link::start() noexcept
@@ -72,7 +118,7 @@ bool Link::start() noexcept
         return false;
     }
     watched_ = EPOLLIN;
-    return send(hello(manager_.nonce()), nullptr);
+    return send(guest() == 0 ? hello(&manager_.nonce()) : hello(nullptr), nullptr);
 }
 
 // The kernel's word on who made the other end. The directory keeps others out; this is the second lock.
@@ -84,12 +130,18 @@ bool Link::check_peer() noexcept
         VMA_WARN(ep_ctrl, "cannot tell who is behind a link: %s", std::strerror(errno));
         return false;
     }
-    if (peer.uid != ::geteuid()) {
+    if (guest() == 0 && peer.uid != ::geteuid()) {
         VMA_WARN(ep_ctrl, "process %d of user %u is refused: only user %u may connect", static_cast<int>(peer.pid),
                  peer.uid, ::geteuid());
         return false;
     }
+    const bool judged = guest() != 0 && !was_introduced(); // else the other end's maker is who introduces
+    if (judged && manager_.is_banned(peer.uid))
+        return false;
     peer_pid_ = peer.pid;
+    peer_uid_ = peer.uid;
+    if (judged)
+        origin_.guest = manager_.number_of_guest(peer.uid, peer.pid, guest());
     return true;
 }
 
@@ -109,20 +161,18 @@ void Link::watch(std::uint32_t events) noexcept
 Link::Sent Link::send_now(const LinkMessage &message, const int *fds) noexcept
 {
     iovec payload{const_cast<LinkMessage *>(&message), sizeof(message)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kLinkFdCount)] = {};
+    PassedRoom<kLinkFdCount> room;
     const unsigned count = descriptors_of(message);
+    int compact[kLinkFdCount];
+    if (guest() != 0 && count != 0) {
+        std::copy_n(fds, kGuestFdCount, compact);
+        compact[kGuestFdCount] = fds[kFdVoucher];
+        fds = compact;
+    }
     msghdr header{};
     header.msg_iov = &payload;
     header.msg_iovlen = 1;
-    if (count != 0) {
-        header.msg_control = control;
-        header.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-        cmsghdr *rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int) * count);
-        std::memcpy(CMSG_DATA(rights), fds, sizeof(int) * count);
-    }
+    pass(header, room, {fds, count});
     ssize_t sent;
     do {
         sent = core::kernel::sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -140,9 +190,13 @@ bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
         broken_ = true;
         return false;
     }
+    const unsigned count = fds != nullptr ? descriptors_of(message) : 0;
+    if (guest() != 0 && count != 0) { // what is on its way to a guest counts against this user
+        broken_ = true;
+        return false;
+    }
     Waiting &entry = waiting_.emplace_back();
     entry.message = message;
-    const unsigned count = fds != nullptr ? descriptors_of(message) : 0;
     for (unsigned i = 0; i < count; ++i) {
         entry.fds[i] = core::duplicate_fd(fds[i]);
         if (!entry.fds[i]) {
@@ -226,6 +280,7 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
     header.msg_controllen = sizeof(control);
     ssize_t length;
     unsigned fd_count;
+    bool harmless = true;
     {
         const core::ForkGuard guard; // nor may a child be born with descriptors that nobody knows yet
         do {
@@ -234,8 +289,17 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
         } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
         if (length < 0)
             return errno == EAGAIN ? Received::nothing : Received::end;
-        fd_count = take_fds(header, fds);
+        fd_count = take_fds(header, fds, guest() != 0, harmless);
     }
+    if (!harmless) { // which happens once for a user
+        if (was_introduced())
+            manager_.take_nobody_introduced();
+        else
+            manager_.ban(peer_uid_);
+        return Received::violation;
+    }
+    if (guest() != 0)
+        std::swap(fds[kGuestFdCount], fds[kFdVoucher]);
     if (length == 0)
         return Received::end;
     return is_well_formed(message, static_cast<std::size_t>(length), header.msg_flags, fd_count, fds_lost)
@@ -249,6 +313,8 @@ bool Link::take_hello(const LinkMessage &message) noexcept
     if (message.type != MessageType::hello)
         return false;
     hello_received_ = true;
+    if (guest() != 0)
+        return true;
     std::uint64_t nonce = 0;
     const iovec mine{&nonce, sizeof(nonce)};
     const iovec theirs{reinterpret_cast<void *>(static_cast<std::uintptr_t>(message.probe_address)), sizeof(nonce)};
@@ -275,7 +341,10 @@ void Link::on_ready(std::uint32_t events) noexcept
                 continue;
             received = Received::violation;
         }
-        if (received == Received::violation)
+        if (received == Received::violation && guest() != 0)
+            VMA_WARN(ep_ctrl, "a guest, process %d of user %u, sent a malformed message: its link is closed",
+                     static_cast<int>(peer_pid_), peer_uid_);
+        else if (received == Received::violation)
             VMA_WARN(ep_ctrl, "process %d sent a malformed message: its link is closed", static_cast<int>(peer_pid_));
         if (received != Received::message || !manager_.on_message(*this, message, fds, fds_lost)) {
             manager_.on_link_end(*this); // destroys this

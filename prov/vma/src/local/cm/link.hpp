@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A SOCK_SEQPACKET connection between the fabrics of two processes of one user. It carries messages and descriptors,
+// A SOCK_SEQPACKET connection between the fabrics of two processes. It carries messages and descriptors,
 // knows who the peer is, and tells by its end that the peer is gone. What messages mean is the manager's business.
 #pragma once
 
@@ -13,21 +13,39 @@
 
 #include "core/fd.hpp"
 #include "local/cm/event_source.hpp"
+#include "local/cm/link_peer.hpp"
 #include "local/cm/message.hpp"
 #include "local/cm/sock_diag.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
 
 class ConnectionManager;
+class PassiveEndpoint;
 struct Connection;
 
 using LinkFds = std::array<core::UniqueFd, kLinkFdCount>;
 
+// What FI_OPT_VMA_LINK is given: a SOCK_SEQPACKET socket of the UNIX domain, or `none`, also where its flags or its id
+// are wrong.
+enum class LinkSocket { none, connected, listening };
+LinkSocket kind_of_link(const fi_vma_link &link) noexcept;
+core::UniqueFd take_link_socket(int fd) noexcept; // it is ours from here on
+
 class Link final : public EventSource
 {
 public:
-    // Takes a connected socket. False of start(): the peer is another user's, or the set is full; a line was logged.
-    Link(ConnectionManager &manager, core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept;
+    // Who made it, and for what.
+    struct Origin {
+        bool initiator;                 // this process has connected
+        std::uint16_t port = 0;         // of an initiator: the listener's
+        std::uint64_t guest = 0;        // not by the directory: a number, as the peer may be another user's
+        bool introduced = false;        // somebody knows that the guest holds the other end of the TCP connection
+        PassiveEndpoint *pep = nullptr; // of a guest's, which may ask for this one and for no other
+    };
+    // Takes a connected socket. False of start(): the peer is another user's and no guest, or the set is full; a line
+    // was logged.
+    Link(ConnectionManager &manager, core::UniqueFd socket, const Origin &origin) noexcept;
     ~Link();
     [[nodiscard]] bool start() noexcept;
 
@@ -40,11 +58,16 @@ public:
     void on_ready(std::uint32_t events) noexcept override;
 
     bool is_idle() const noexcept { return connections.empty() && waiting_.empty(); }
-    bool is_initiator() const noexcept { return initiator_; }
-    bool is_up() const noexcept { return hello_received_; } // the peer has looked at it
-    std::uint16_t port() const noexcept { return port_; }   // initiator: the listener's
+    bool is_initiator() const noexcept { return origin_.initiator; }
+    std::uint64_t guest() const noexcept { return origin_.guest; } // of its process; 0: the peer is this user's
+    bool was_introduced() const noexcept { return origin_.introduced; }
+    PassiveEndpoint *asked_for() const noexcept { return origin_.pep; }
+    void ask_for_nobody() noexcept { origin_.pep = nullptr; } // it is closed
+    LinkPeer peer() const noexcept { return {peer_pid_, cma_ok_, origin_.guest}; }
+    bool is_up() const noexcept { return hello_received_; }      // the peer has looked at it
+    std::uint16_t port() const noexcept { return origin_.port; } // initiator: the listener's
+    uid_t peer_uid() const noexcept { return peer_uid_; }
     pid_t peer_pid() const noexcept { return peer_pid_; }
-    bool cma_ok() const noexcept { return cma_ok_; }
     SocketInode own_end() const noexcept { return own_end_; }
     SocketInode peers_end(SockDiag &kernel) noexcept; // 0: the kernel doesn't tell
 
@@ -66,17 +89,18 @@ private:
     Sent send_now(const LinkMessage &message, const int *fds) noexcept;
     bool enqueue(const LinkMessage &message, const int *fds) noexcept;
     bool check_peer() noexcept;
+    unsigned descriptors_of(const LinkMessage &message) const noexcept;
     void watch(std::uint32_t events) noexcept;
 
     ConnectionManager &manager_;
     core::UniqueFd socket_;
     std::deque<Waiting> waiting_;
     pid_t peer_pid_ = 0;
+    uid_t peer_uid_ = 0;
     SocketInode own_end_ = 0;
     SocketInode peers_end_ = 0; // once it was asked for
     std::uint32_t watched_ = 0;
-    std::uint16_t port_;
-    bool initiator_;
+    Origin origin_;
     bool hello_received_ = false;
     bool cma_ok_ = false;
     bool broken_ = false; // nothing can be sent any more; what the peer sent before is still read

@@ -35,6 +35,7 @@ namespace {
 
 constexpr int kEventsAtOnce = 256; // sources, before a reader gets what they brought
 constexpr std::size_t kMaxIdleLinks = 64;
+constexpr std::size_t kMaxIdleGuests = 16;
 constexpr std::uint16_t kFirstEphemeral = 49152;
 
 } // namespace
@@ -160,9 +161,9 @@ std::uint16_t ConnectionManager::ephemeral_port() noexcept
     return static_cast<std::uint16_t>(kFirstEphemeral + next_ephemeral_++ % (65536 - kFirstEphemeral));
 }
 
-Link *ConnectionManager::add_link(core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept
+Link *ConnectionManager::add_link(core::UniqueFd socket, const Link::Origin &origin) noexcept
 {
-    std::unique_ptr<Link> link(new (std::nothrow) Link(*this, std::move(socket), initiator, port));
+    std::unique_ptr<Link> link(new (std::nothrow) Link(*this, std::move(socket), origin));
     if (!link || !link->start())
         return nullptr;
     Link *raw = link.get();
@@ -172,7 +173,80 @@ Link *ConnectionManager::add_link(core::UniqueFd socket, bool initiator, std::ui
 
 void ConnectionManager::adopt_socket(core::UniqueFd socket) noexcept
 {
-    add_link(std::move(socket), false, 0);
+    add_link(std::move(socket), {.initiator = false});
+}
+
+Link *ConnectionManager::guest_link(core::UniqueFd socket, bool initiator, PassiveEndpoint *pep,
+                                    std::uint64_t number) noexcept
+{
+    constexpr std::uint64_t kIntroduced = std::uint64_t{1} << 63; // never the number of another one
+    if (number != 0 && !takes_introduced_)
+        return nullptr;
+    drop_idle_guests();
+    const std::uint64_t guest = number != 0 ? number | kIntroduced : ++guests_;
+    return add_link(std::move(socket), {.initiator = initiator, .guest = guest, .introduced = number != 0, .pep = pep});
+}
+
+namespace {
+
+std::uint64_t key_of_guest(uid_t user, pid_t process) noexcept
+{
+    return std::uint64_t{user} << 32 | static_cast<std::uint32_t>(process);
+}
+
+} // namespace
+
+std::uint64_t ConnectionManager::number_of_guest(uid_t user, pid_t process, std::uint64_t fresh) noexcept
+{
+    if (process == 0)
+        return fresh;
+    GuestProcess &known = guest_processes_[key_of_guest(user, process)];
+    if (known.links++ == 0)
+        known.number = fresh;
+    return known.number;
+}
+
+void ConnectionManager::forget_guest(uid_t user, pid_t process) noexcept
+{
+    const auto known = guest_processes_.find(key_of_guest(user, process));
+    if (known != guest_processes_.end() && --known->second.links == 0)
+        guest_processes_.erase(known);
+}
+
+// One that connects and says nothing is dropped for the next, so no guest keeps another out, nor uses our descriptors
+// up. So is what has been used.
+void ConnectionManager::drop_idle_guests() noexcept
+{
+    std::unordered_map<uid_t, std::size_t> idle; // by user: who opens many ends links of his own
+    std::size_t total = 0;
+    uid_t most = 0;
+    for (const auto &[link, owner] : links_) {
+        if (link->guest() == 0 || !link->is_idle() || link == reading_)
+            continue;
+        ++total;
+        if (++idle[link->peer_uid()] > idle[most])
+            most = link->peer_uid();
+    }
+    if (total < kMaxIdleGuests)
+        return;
+    Link *first = nullptr;
+    for (const auto &[link, owner] : links_) {
+        const bool counts = link->guest() != 0 && link->is_idle() && link != reading_ && link->peer_uid() == most;
+        if (counts && (first == nullptr || link->guest() < first->guest()))
+            first = link;
+    }
+    on_link_end(*first);
+}
+
+void ConnectionManager::leave_guests(PassiveEndpoint &pep) noexcept
+{
+    std::vector<Link *> over;
+    for (const auto &[link, owner] : links_) {
+        if (link->asked_for() == &pep)
+            over.push_back(link);
+    }
+    for (Link *link : over)
+        link->ask_for_nobody();
 }
 
 // The link that leads to the port's listener. -FI_EAGAIN: its backlog is full.
@@ -189,7 +263,7 @@ Link *ConnectionManager::link_to(std::uint16_t port, bool *cached, int *error) n
     if (!socket)
         return nullptr;
     drop_idle_link();
-    Link *link = add_link(std::move(socket), true, port);
+    Link *link = add_link(std::move(socket), {.initiator = true, .port = port});
     *error = link != nullptr ? 0 : -FI_ECONNREFUSED;
     if (link != nullptr)
         link_by_port_[port] = link;

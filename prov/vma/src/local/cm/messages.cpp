@@ -61,6 +61,15 @@ void ConnectionManager::refuse(Link &link, std::uint32_t id, RejectReason reason
     link.send(message, nullptr);
 }
 
+// A guest has no say in whom it asks.
+PassiveEndpoint *ConnectionManager::asked_for(const Link &link, const ofi::Address &own) noexcept
+{
+    if (link.guest() != 0)
+        return link.is_initiator() ? nullptr : link.asked_for();
+    const auto found = listening.find(own.port());
+    return found != listening.end() && found->second->accepts(own) ? found->second : nullptr;
+}
+
 bool ConnectionManager::on_request(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept
 {
     ofi::Address peer;
@@ -70,12 +79,12 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, LinkF
         return violation(link, "sent a request without addresses");
     if (link.connections.contains(message.connection))
         return violation(link, "used the number of a connection twice");
-    const auto found = listening.find(own.port());
-    if (found == listening.end() || !found->second->accepts(own)) {
+    PassiveEndpoint *const asked = asked_for(link, own);
+    if (asked == nullptr) {
         refuse(link, message.connection, RejectReason::no_listener);
         return true;
     }
-    PassiveEndpoint &pep = *found->second;
+    PassiveEndpoint &pep = *asked;
     if (pep.waiting >= pep.backlog) {
         refuse(link, message.connection, RejectReason::busy);
         return true;
@@ -115,7 +124,7 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
     const int unproved = fds_lost ? 0 : check_holder(endpoint, link, std::move(fds[kFdVoucher])); // which says so
     int error = fds_lost ? -FI_EMFILE : unproved;
     if (error == 0)
-        error = endpoint.attach(message.offer, fds.data(), link.peer_pid(), link.cma_ok());
+        error = endpoint.attach(message.offer, fds.data(), link.peer());
     if (error != 0 && unproved == 0)
         VMA_WARN(ep_ctrl, "cannot use the endpoint that process %d offers: %s", static_cast<int>(link.peer_pid()),
                  std::strerror(-error));

@@ -15,6 +15,7 @@
 #include "local/cm/manager.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/passive_endpoint.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
 namespace {
@@ -85,6 +86,31 @@ void Listener::on_ready(std::uint32_t) noexcept
     }
 }
 
+GuestListener::~GuestListener()
+{
+    if (watched_)
+        pep_.manager.unwatch(socket_.get());
+}
+
+bool GuestListener::start() noexcept
+{
+    watched_ = pep_.manager.watch(*this, socket_.get(), EPOLLIN, true);
+    return watched_;
+}
+
+// Without a descriptor the guest waits in the socket's queue: it tries again, or gives up.
+void GuestListener::on_ready(std::uint32_t) noexcept
+{
+    for (int i = 0; i < kLinksAtOnce; ++i) {
+        core::UniqueFd socket = core::make_fd(
+            [this] { return core::kernel::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+        if (socket)
+            pep_.manager.guest_link(std::move(socket), false, &pep_);
+        else if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
 PassiveEndpoint::PassiveEndpoint(ConnectionManager &owner) noexcept : manager(owner), backlog(kDefaultBacklog) {}
 
 int PassiveEndpoint::close(fid_t fid)
@@ -97,6 +123,7 @@ int PassiveEndpoint::close(fid_t fid)
         const std::lock_guard guard(pep.manager.mutex());
         if (pep.listener && pep.listener->listening)
             pep.manager.listening.erase(pep.listener->port());
+        pep.manager.leave_guests(pep);
         release_requests(pep);
         delete &pep;
     }
@@ -127,6 +154,49 @@ int PassiveEndpoint::get_option(int name, void *value, std::size_t *length) cons
         return -FI_ETOOSMALL;
     std::memcpy(value, &size, sizeof(size));
     return 0;
+}
+
+int PassiveEndpoint::set_option(int name, const void *value, std::size_t length) noexcept
+{
+    const bool adds = static_cast<unsigned>(name) == FI_OPT_VMA_LINK;
+    if (!adds && static_cast<unsigned>(name) != FI_OPT_VMA_UNLINK)
+        return -FI_ENOPROTOOPT;
+    fi_vma_link link{};
+    if (value == nullptr || length != sizeof link)
+        return -FI_EINVAL;
+    std::memcpy(&link, value, sizeof link);
+    if (fabric().orphaned())
+        return -FI_EOPBADSTATE;
+    const std::lock_guard guard(manager.mutex());
+    if (!adds)
+        return remove_link(link.id);
+    return listener && listener->listening ? add_link(link) : -FI_EOPBADSTATE;
+}
+
+int PassiveEndpoint::add_link(const fi_vma_link &link) noexcept
+{
+    const LinkSocket kind = kind_of_link(link);
+    const bool introduced = (link.flags & FI_VMA_LINK_INTRODUCED) != 0;
+    if (kind == LinkSocket::none)
+        return -FI_EINVAL;
+    std::unique_ptr<GuestListener> made;
+    if (kind == LinkSocket::connected) {
+        const std::uint64_t number = introduced ? link.id : 0;
+        return manager.guest_link(take_link_socket(link.socket), false, this, number) != nullptr ? 0 : -FI_ENOMEM;
+    }
+    made.reset(new (std::nothrow) GuestListener(*this, take_link_socket(link.socket), link.id));
+    if (!made)
+        return -FI_ENOMEM;
+    if (!made->start())
+        return -errno;
+    guest_listeners.push_back(std::move(made));
+    return 0;
+}
+
+int PassiveEndpoint::remove_link(std::uint64_t id) noexcept
+{
+    const auto is_it = [id](const auto &one) { return one->id() == id; };
+    return std::erase_if(guest_listeners, is_it) != 0 ? 0 : -FI_ENOENT;
 }
 
 void PassiveEndpoint::set_backlog(int requests) noexcept

@@ -16,9 +16,12 @@
 #include "ofi/eq.hpp"
 #include "ofi/info/info.hpp"
 
+struct fi_vma_link;
+
 namespace vma::local {
 
 class ConnectionManager;
+class PassiveEndpoint;
 
 // The socket behind a port. Links that arrive while nobody listens are closed at once, which the peer takes as a
 // refusal.
@@ -44,6 +47,27 @@ private:
     bool watched_ = false;
 };
 
+// A socket that listens for guests: links that come by it may ask for the passive endpoint that has it.
+class GuestListener final : public EventSource
+{
+public:
+    GuestListener(PassiveEndpoint &pep, core::UniqueFd socket, std::uint64_t id) noexcept
+        : pep_(pep), socket_(std::move(socket)), id_(id)
+    {
+    }
+    ~GuestListener();
+    [[nodiscard]] bool start() noexcept;
+
+    void on_ready(std::uint32_t events) noexcept override;
+    std::uint64_t id() const noexcept { return id_; } // the program's
+
+private:
+    PassiveEndpoint &pep_;
+    core::UniqueFd socket_;
+    const std::uint64_t id_;
+    bool watched_ = false;
+};
+
 class PassiveEndpoint
 {
 public:
@@ -54,7 +78,8 @@ public:
     ofi::Address address;
     std::unique_ptr<Listener> listener; // once the port is ours
     unsigned backlog;
-    unsigned waiting = 0; // requests that the program has not answered
+    std::vector<std::unique_ptr<GuestListener>> guest_listeners; // FI_OPT_VMA_LINK
+    unsigned waiting = 0;                                        // requests that the program has not answered
 
     explicit PassiveEndpoint(ConnectionManager &owner) noexcept;
 
@@ -66,12 +91,15 @@ public:
     int prepare() noexcept { return 0; }
     ofi::Address own_address() const noexcept { return address; }
     int get_option(int name, void *value, std::size_t *length) const noexcept;
+    int set_option(int name, const void *value, std::size_t length) noexcept;
     void set_backlog(int requests) noexcept;
     int listen() noexcept;
     int reject(fid_t handle, const void *param, std::size_t length) noexcept;
 
     // With the CM lock held.
     int set_address(const ofi::Address &wanted) noexcept;
+    int add_link(const fi_vma_link &link) noexcept;
+    int remove_link(std::uint64_t id) noexcept;
     bool accepts(const ofi::Address &destination) const noexcept;
     // The info of a FI_CONNREQ event. Empty without memory.
     ofi::InfoPtr request_info(const ofi::Address &own, const ofi::Address &peer, fid_t handle) const noexcept;

@@ -15,6 +15,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/kernel.hpp"
+#include "local/segment.hpp"
 
 namespace vma::local {
 namespace {
@@ -83,7 +84,7 @@ int TcpEnd::assign(int tcp_socket, SockDiag &kernel) noexcept
         return error;
     socket = tcp_socket;
     device = std::uint64_t{major(status.st_dev)} << 20 | minor(status.st_dev);
-    return kernel.other_end_of_tcp(addresses, other_end);
+    return kernel.other_end_of_tcp(addresses, other_end, other_owner);
 }
 
 core::UniqueFd make_voucher(int tcp_socket, SocketInode own_end_of_link) noexcept
@@ -97,6 +98,40 @@ core::UniqueFd make_voucher(int tcp_socket, SocketInode own_end_of_link) noexcep
         errno = error;
     }
     return set;
+}
+
+core::UniqueFd make_token(int tcp_socket) noexcept
+{
+    char path[48];
+    std::snprintf(path, sizeof path, "/proc/thread-self/fd/%d", tcp_socket);
+    return core::make_fd([&] { return core::kernel::open(path, O_PATH | O_CLOEXEC); });
+}
+
+namespace {
+
+// All users that this process's user namespace does not know have one number: it names nobody.
+bool is_somebody(uid_t user) noexcept
+{
+    constexpr uid_t kOverflow = 65534;
+    if (user != kOverflow)
+        return true;
+    const core::UniqueFd file =
+        core::make_fd([] { return core::kernel::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC); });
+    char text[128] = {};
+    unsigned inside = 1;
+    unsigned outside = 1;
+    unsigned count = 0;
+    return file && core::kernel::read(file.get(), text, sizeof text - 1) > 0 &&
+           std::sscanf(text, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && count == UINT32_MAX;
+}
+
+} // namespace
+
+int check_token(int token, const TcpEnd &tcp, uid_t user) noexcept
+{
+    const int flags = core::kernel::fcntl(token, F_GETFL);
+    const bool shows = flags >= 0 && (flags & O_PATH) != 0 && socket_number(token) == tcp.other_end;
+    return shows && user == tcp.other_owner && is_somebody(user) ? 0 : -FI_EACCES;
 }
 
 int check_voucher(int voucher, const TcpEnd &tcp, SocketInode peers_end_of_link) noexcept

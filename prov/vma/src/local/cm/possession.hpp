@@ -13,6 +13,7 @@ struct TcpEnd {
     int socket;            // the program's: only looked at while its own call lasts
     SocketInode other_end; // as the kernel names it
     std::uint64_t device;  // of all sockets' inodes
+    uid_t other_owner;     // the user whom the other end is of
 
     // 0, or a negative fi_errno: see SockDiag; -FI_ENOSYS where /proc can't tell what is in an epoll set.
     int assign(int tcp_socket, SockDiag &kernel) noexcept;
@@ -24,5 +25,12 @@ core::UniqueFd make_voucher(int tcp_socket, SocketInode own_end_of_link) noexcep
 // Whether it says so of that end of a link. -FI_EACCES where it doesn't; -FI_ENOTCONN where it says nothing (any more),
 // as when the socket has been closed since.
 int check_voucher(int voucher, const TcpEnd &tcp, SocketInode peers_end_of_link) noexcept;
+
+// For a guest, whose epoll set could keep who looks at it waiting: "I have this TCP socket", a descriptor that opens
+// nothing. Who has seen one can show it again, so it counts only beside SocketOwner. Empty with errno.
+core::UniqueFd make_token(int tcp_socket) noexcept;
+
+// Whether it says so, and `user`, whose process shows it, is the user of the other end. 0 or -FI_EACCES.
+int check_token(int token, const TcpEnd &tcp, uid_t user) noexcept;
 
 } // namespace vma::local

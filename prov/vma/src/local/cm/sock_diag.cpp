@@ -13,6 +13,10 @@
 
 #include "core/kernel.hpp"
 
+#if !defined(SO_NETNS_COOKIE)
+#define SO_NETNS_COOKIE 71 // Linux 5.14
+#endif
+
 namespace vma::local {
 namespace {
 
@@ -150,7 +154,7 @@ int SockDiag::ask(const void *question, std::size_t length, void *answer, std::s
     return header.nlmsg_type == SOCK_DIAG_BY_FAMILY ? 0 : -FI_EINVAL;
 }
 
-int SockDiag::other_end_of_tcp(const TcpAddresses &addresses, SocketInode &out) noexcept
+int SockDiag::other_end_of_tcp(const TcpAddresses &addresses, SocketInode &out, uid_t &owner) noexcept
 {
     if (const int error = open_in(addresses.network))
         return error;
@@ -171,6 +175,7 @@ int SockDiag::other_end_of_tcp(const TcpAddresses &addresses, SocketInode &out) 
         m.idiag_inode == 0)
         return -FI_ENOENT;
     out = m.idiag_inode;
+    owner = m.idiag_uid;
     return 0;
 }
 

@@ -31,7 +31,8 @@ class SockDiag
 public:
     // 0, or a negative fi_errno: -FI_ENOENT where there is no such socket (any more), or none that a process holds;
     // another one where the kernel doesn't tell, or the sockets are not of the network namespace of the calling thread.
-    int other_end_of_tcp(const TcpAddresses &addresses, SocketInode &out) noexcept;
+    // `owner`: the user whom the socket is of, as this process sees users.
+    int other_end_of_tcp(const TcpAddresses &addresses, SocketInode &out, uid_t &owner) noexcept;
     int other_end_of_unix(int socket, SocketInode &out) noexcept;
 
 private:

@@ -28,10 +28,11 @@ ssize_t rx_size_left(fid_ep *ep)
 
 int join(fid_ep *ep, const void *addr, std::uint64_t flags, fid_mc **mc, void *context)
 {
+    DatagramEndpoint &endpoint = DatagramEndpoint::from(ep);
     ofi::Address group;
-    if (!group.assign_whole(addr))
+    if (!endpoint.format().read_whole(addr, group))
         return -FI_EINVAL;
-    return DatagramEndpoint::from(ep).join(group, flags, mc, context);
+    return endpoint.join(group, flags, mc, context);
 }
 
 constinit fi_ops g_fid_ops = ofi::FidOps{.close = close_endpoint, .bind = Calls::bind, .control = Calls::control};

@@ -81,6 +81,10 @@ void Queue::answer_doorbell() noexcept
         else
             inlets.rung(bit);
     });
+    guests.collect([this](std::uint32_t bit) {
+        if (Endpoint *const endpoint = by_bit[bit])
+            answer(*endpoint);
+    });
 }
 
 // False: nothing is there. True: what was published before the horizon is in the heap, each endpoint with its next
@@ -88,14 +92,14 @@ void Queue::answer_doorbell() noexcept
 bool Queue::look() noexcept
 {
     const auto due = [this](const Endpoint *endpoint) { return is_due(*endpoint); };
-    if (!rung_count && !doorbell.rung() && std::none_of(active, active + active_count, due))
+    if (!rung_count && !rung_for() && std::none_of(active, active + active_count, due))
         return false;
     horizon = receivers > 1 ? stamp_before_reading(clock) : kNoHorizon;
     for (unsigned i = 0; i < active_count; ++i) {
         if (is_due(*active[i]))
             push_rung(*active[i]);
     }
-    if (doorbell.rung())
+    if (rung_for())
         answer_doorbell();
     return true;
 }

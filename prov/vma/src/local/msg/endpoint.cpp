@@ -175,6 +175,8 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
         return length == 0 ? cut() : -FI_EINVAL;
     if (static_cast<unsigned>(name) == FI_OPT_VMA_TCP_SOCKET)
         return cm_stand_beside(*this, value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_LINK)
+        return cm_use_link(*this, value, length);
     if (static_cast<unsigned>(name) == FI_OPT_VMA_DISCARD)
         return discard(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
@@ -205,6 +207,8 @@ int Endpoint::discard(const void *value, std::size_t length) noexcept
     if (length != sizeof range)
         return -FI_EINVAL;
     std::memcpy(&range, value, sizeof range);
+    if (guest != nullptr) // who has the descriptor can keep who punches holes waiting
+        return -FI_EOPNOTSUPP;
     return attached_ ? sender.discard_region(range.offset, range.length) : -FI_ENOTCONN;
 }
 
@@ -259,8 +263,9 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
     case FI_OPT_VMA_REGION_INJECT:
         return ofi::give_option<std::size_t>(kMaxRegion, value, length);
     case FI_OPT_VMA_PLACE:
-        return enabled_ && receiver.queue != nullptr ? ofi::give_option<std::uint32_t>(bit % kPlaces, value, length)
-                                                     : -FI_EOPBADSTATE;
+        return enabled_ && receiver.queue != nullptr && guest == nullptr
+                   ? ofi::give_option<std::uint32_t>(bit % kPlaces, value, length)
+                   : -FI_EOPBADSTATE;
     case FI_OPT_VMA_PEER_VIEW:
         return give_view(value, length);
     case FI_OPT_VMA_RATE_LIMIT:
@@ -272,10 +277,33 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
     }
 }
 
-int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount]) noexcept
+// A page and a bell for that link alone: those of the queue are our own processes'.
+int Endpoint::use_guest_doorbell(std::uint64_t guest_link) noexcept
+{
+    Queue &queue = *receiver.queue;
+    if (sender.queue != &queue)
+        return -FI_EOPNOTSUPP;
+    const core::SpinGuard guard(queue.lock);
+    queue.leave_guest(*this);
+    GuestDoorbell *doorbell = nullptr;
+    if (const int error = queue.guests.use(guest_link, doorbell))
+        return error;
+    const int taken = doorbell->allocate_bit(bit);
+    if (taken < 0) {
+        queue.guests.release(*doorbell);
+        return -FI_ENOSPC;
+    }
+    guest = doorbell;
+    guest_bit = static_cast<std::uint32_t>(taken);
+    return 0;
+}
+
+int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link) noexcept
 {
     if (!enabled_ || !receiver.segment.fd)
         return -FI_EOPBADSTATE;
+    if (const int error = guest_link != 0 ? use_guest_doorbell(guest_link) : 0)
+        return error;
     offer = {};
     offer.segment_size = receiver.segment.mapping.size();
     offer.bounce_offset = kSlotsSize;
@@ -283,8 +311,14 @@ int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount]) noexcept
     offer.region_offset = kRegionOffset;
     offer.region_len = region_bytes_;
     offer.slot_count = kSlotCount;
-    offer.doorbell_bit = bit;
     fds[kFdSegment] = receiver.segment.fd.get();
+    if (guest_link != 0) {
+        offer.doorbell_bit = guest_bit;
+        fds[kFdDoorbell] = fds[kFdTxDoorbell] = guest->memory_fd();
+        fds[kFdWake] = fds[kFdTxWake] = guest->bell_fd();
+        return 0;
+    }
+    offer.doorbell_bit = bit;
     fds[kFdDoorbell] = receiver.queue->doorbell.memory_fd();
     fds[kFdWake] = receiver.queue->doorbell.wake_fd();
     fds[kFdTxDoorbell] = sender.queue->doorbell.memory_fd();
@@ -307,27 +341,31 @@ int Endpoint::check_offer(const EndpointOffer &peer) const noexcept
     return 0;
 }
 
-int Endpoint::attach(const EndpointOffer &peer, core::UniqueFd fds[kOfferFdCount], pid_t peer_pid, bool cma_ok) noexcept
+int Endpoint::attach(const EndpointOffer &offer, core::UniqueFd fds[kOfferFdCount], const LinkPeer &peer) noexcept
 {
     if (!enabled_ || attached_)
         return -FI_EOPBADSTATE;
-    if (const int error = check_offer(peer))
+    if (const int error = check_offer(offer))
         return error;
     const core::UniqueFd segment_fd = std::move(fds[kFdSegment]);
     Mapping segment;
     std::shared_ptr<PeerDoorbell> doorbell;
     std::shared_ptr<PeerDoorbell> tx_doorbell;
-    if (const int error = map_shared(segment_fd.get(), peer.segment_size, segment))
+    if (const int error = map_shared(segment_fd.get(), offer.segment_size, segment))
         return error;
-    if (const int error = open_peer_doorbell(peer_pid, std::move(fds[kFdDoorbell]), std::move(fds[kFdWake]), doorbell))
+    const DoorbellOwner owner{peer.pid, peer.guest_link};
+    if (const int error = open_peer_doorbell(owner, std::move(fds[kFdDoorbell]), std::move(fds[kFdWake]), doorbell))
         return error;
-    if (const int error =
-            open_peer_doorbell(peer_pid, std::move(fds[kFdTxDoorbell]), std::move(fds[kFdTxWake]), tx_doorbell))
+    if (peer.guest_link != 0)
+        tx_doorbell = doorbell;
+    else if (const int error =
+                 open_peer_doorbell(owner, std::move(fds[kFdTxDoorbell]), std::move(fds[kFdTxWake]), tx_doorbell))
         return error;
 
-    peer_pid_ = peer_pid;
+    peer_pid_ = peer.pid;
+    receiver.guest = peer.guest_link != 0;
     peer_tx_doorbell_ = std::move(tx_doorbell);
-    sender.attach({std::move(segment), std::move(doorbell), peer.doorbell_bit, peer.region_len, cma_ok});
+    sender.attach({std::move(segment), std::move(doorbell), offer.doorbell_bit, offer.region_len, peer.cma});
     {
         const core::SpinGuard guard(receiver.queue->lock);
         receiver.open.store(true, std::memory_order_release);

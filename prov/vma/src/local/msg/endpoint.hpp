@@ -14,6 +14,7 @@
 
 #include "core/fd.hpp"
 #include "local/cm/ep_cm.hpp"
+#include "local/cm/link_peer.hpp"
 #include "local/cm/offer.hpp"
 #include "local/msg/receiver.hpp"
 #include "local/msg/sender.hpp"
@@ -49,11 +50,12 @@ public:
     bool shares_receives() const noexcept { return shared_ != nullptr; }
 
     // What the peer needs to reach us. The descriptors are ours and live until release_offer(). After enable().
-    int make_offer(EndpointOffer &offer, int fds[kOfferFdCount]) noexcept;
+    // `guest_link`: the number of its link where the peer is another user's, else 0.
+    int make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link) noexcept;
     // The peer has them: a connection keeps no descriptor of its own.
     void release_offer() noexcept;
     // Joins us with the peer that made this offer; takes the descriptors. Nothing is changed when it fails.
-    int attach(const EndpointOffer &peer, core::UniqueFd fds[kOfferFdCount], pid_t peer_pid, bool cma_ok) noexcept;
+    int attach(const EndpointOffer &offer, core::UniqueFd fds[kOfferFdCount], const LinkPeer &peer) noexcept;
     // The peer is gone or has said so: what it published is delivered, what is left over ends with errors.
     void on_peer_shutdown() noexcept;
     // We said so.
@@ -102,9 +104,12 @@ public:
     const char *failure = nullptr;
     Endpoint *failed_next = nullptr;
     std::uint32_t bit = 0;
+    GuestDoorbell *guest = nullptr; // of its link, where the peer is another user's
+    std::uint32_t guest_bit = 0;    // there
 
 private:
     friend struct Queue;
+    int use_guest_doorbell(std::uint64_t guest_link) noexcept;
     int check_offer(const EndpointOffer &peer) const noexcept;
     int open_timer() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;

@@ -58,9 +58,31 @@ bool Receiver::queue_full() const noexcept
     return queue->entries.full();
 }
 
+namespace {
+
+// What stays within the connection's own segment: no memory of this process, none of a process that has the guest's
+// number, and no registration.
+constexpr bool is_for_guests(SlotOp op)
+{
+    switch (op) {
+    case SlotOp::send_inline:
+    case SlotOp::send_bounce:
+    case SlotOp::send_segment:
+    case SlotOp::region_inline:
+    case SlotOp::region_direct:
+        return true;
+    default:
+        return false;
+    }
+}
+
+} // namespace
+
 Consumed Receiver::consume(const SlotHeader &header) noexcept
 {
     if (header.op >= SlotOp::count || (header.flags & ~kSlotFlagsAll) || header.length > kSlotPayload)
+        return Consumed::lie;
+    if (guest && !is_for_guests(header.op)) [[unlikely]]
         return Consumed::lie;
     const Consumed result = (this->*kHandlers[static_cast<std::size_t>(header.op)])(header);
     if (result == Consumed::done) {
@@ -208,8 +230,10 @@ Consumed Receiver::on_send_pull(const SlotHeader &header) noexcept
         const unsigned here_count = slice(entry.iov, entry.iov_count, current.done, step, here);
         const unsigned there_count = slice(theirs, pull.count, current.done, step, there);
         error = cma_copy(CmaDirection::read, endpoint->peer_pid(), here, here_count, there, there_count, step);
-        // The sender may have given its buffer back to the program when it closed: then these are other bytes.
-        if (!error && slots.control().revoked.load(std::memory_order_acquire))
+        // The sender may have given its buffer back to the program when it closed: then these are other bytes. The look
+        // is behind the copy, which the kernel's code has made in this thread.
+        core::full_fence();
+        if (!error && slots.control().revoked.load(std::memory_order_relaxed))
             error = ECONNRESET;
     }
     current.done += step;

@@ -41,6 +41,7 @@ struct Receiver {
     bool ended = false;            // the peer will publish nothing more
     bool flushed = false;
     bool ack_due = false; // a consumed slot wants its writer to be woken
+    bool guest = false;   // it is another user's: only what stays in the segment
     bool slack = false;   // there is time to see whether the writer waits for slots
 
     Queue *queue = nullptr;

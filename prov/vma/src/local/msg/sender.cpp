@@ -387,7 +387,8 @@ void Sender::disconnect(int error) noexcept
         settle(false);
     }
     connected_.store(false, std::memory_order_release);
-    slots_.control().revoked.store(1, std::memory_order_seq_cst);
+    slots_.control().revoked.store(1, std::memory_order_relaxed);
+    core::full_fence(); // before the program writes to what it gets back
     flush(error, true);
 }
 

@@ -46,10 +46,10 @@ template <typename Endpoint> struct RingCalls {
     }
     static int setname(fid_t fid, void *addr, std::size_t length)
     {
-        ofi::Address wanted;
-        if (!wanted.assign(addr, length))
-            return -FI_EINVAL;
         Endpoint &endpoint = Endpoint::from(fid);
+        ofi::Address wanted;
+        if (!endpoint.format().read(addr, length, wanted))
+            return -FI_EINVAL;
         return endpoint.domain().fabric.orphaned() ? -FI_EOPBADSTATE : endpoint.set_name(wanted);
     }
     static int getname(fid_t fid, void *addr, std::size_t *length)
@@ -66,7 +66,7 @@ template <typename Endpoint> struct RingCalls {
             return -FI_ENOMEM;
         if (info.src_addr) {
             ofi::Address wanted;
-            if (!wanted.assign(info.src_addr, info.src_addrlen))
+            if (!endpoint->format().read(info.src_addr, info.src_addrlen, wanted))
                 return -FI_EINVAL;
             if (const int error = endpoint->propose_name(wanted))
                 return error;

@@ -33,7 +33,7 @@ void free_list(Inlet *inlet) noexcept
 } // namespace
 
 RingEndpoint::RingEndpoint(ofi::Domain &domain, const fi_info &info, NameKind kind, std::uint64_t counted) noexcept
-    : domain_(domain), manager_(manager_of(domain.fabric)), counted_(counted), kind_(kind)
+    : domain_(domain), manager_(manager_of(domain.fabric)), format_(&info), counted_(counted), kind_(kind)
 {
     handle.self = this;
     lock_.set_enabled(domain.needs_locks());
@@ -124,7 +124,7 @@ int RingEndpoint::set_name(const ofi::Address &wanted) noexcept
 int RingEndpoint::get_name(void *addr, std::size_t *length) noexcept
 {
     const std::lock_guard guard(manager_.mutex());
-    return !name_ ? -FI_EOPBADSTATE : local_.copy_to(addr, length);
+    return !name_ ? -FI_EOPBADSTATE : format_.copy(local_, addr, length);
 }
 
 bool RingEndpoint::accepts(const ofi::Address &destination) const noexcept

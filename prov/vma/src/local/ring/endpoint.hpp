@@ -22,6 +22,7 @@
 #include "local/ring/kept.hpp"
 #include "local/ring/outlet.hpp"
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/domain.hpp"
 
@@ -73,6 +74,7 @@ public:
     // For inlets.
     ConnectionManager &manager() const noexcept { return manager_; }
     ofi::Domain &domain() const noexcept { return domain_; }
+    const ofi::AddressFormat &format() const noexcept { return format_; }
     ofi::Av &av() const noexcept { return *av_; }
     Queue &rx_queue() const noexcept { return *rx_queue_; }
     // With the CM lock held. Whether it is for us what is sent to this address, or to this group.
@@ -170,6 +172,7 @@ protected:
     ConnectionManager &manager_;
     std::shared_ptr<Directory> directory_;
     ofi::Address local_; // protected by the CM lock until enabled
+    const ofi::AddressFormat format_;
     PortName name_;
     Inlet *inlets_ = nullptr; // of the queue, protected by its lock
 

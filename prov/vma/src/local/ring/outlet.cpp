@@ -10,6 +10,7 @@
 
 #include "core/barrier.hpp"
 #include "core/log.hpp"
+#include "core/probes.hpp"
 #include "local/cm/directory.hpp"
 #include "local/cm/fdmsg.hpp"
 #include "local/cm/manager.hpp"
@@ -148,7 +149,8 @@ bool Outlet::read_answer() noexcept
     bit_ = answer.doorbell_bit;
     if (answer.fences != 0)
         writer_.leave_fences_to_reader();
-    return open_peer_doorbell(peer_of_our_user(socket_.get()), std::move(fds[0]), std::move(fds[1]), doorbell_) == 0;
+    return open_peer_doorbell({peer_of_our_user(socket_.get()), 0}, std::move(fds[0]), std::move(fds[1]), doorbell_) ==
+           0;
 }
 
 // No room: the receiver is slow, or dead, in which case another may have its name.
@@ -158,8 +160,10 @@ std::byte *Outlet::claim_again(std::size_t length, bool only_ring) noexcept
     if (!connected_)
         return connect() ? writer_.claim(length) : nullptr;
     std::byte *place = writer_.claim_behind(length, !only_ring);
-    if (place == nullptr && !only_ring)
+    if (place == nullptr && !only_ring) {
         writer_.count_drop();
+        probe::drop(0, length, probe::Cause::kRingFull);
+    }
     return place;
 }
 
@@ -174,6 +178,7 @@ void Outlet::take_bell(std::uint32_t place, Bell &bell) noexcept
         disconnect();
         return;
     }
+    writer_.fence_before_bell();
     bell.set(doorbell_, bit_, place);
 }
 

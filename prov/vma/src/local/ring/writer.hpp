@@ -280,6 +280,13 @@ public:
         return static_cast<RingState>(memory_->control.state.load(std::memory_order_relaxed));
     }
 
+    // After state(), for who rings: the reader's fences are about that word alone, and the bit may be set already.
+    void fence_before_bell() const noexcept
+    {
+        if (!fences_)
+            core::full_fence();
+    }
+
     // After a claim_low() that failed, for who has nothing else to do. True: the reader tells us when it gives
     // something back. The reader looks after each visit, without a fence, so the barrier is here. False: there is room,
     // or it can't be told.

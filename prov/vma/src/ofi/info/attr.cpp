@@ -49,7 +49,7 @@ constexpr fi_tx_attr kDgramTxAttr = {
     .mode = 0,
     .op_flags = 0,
     .msg_order = FI_ORDER_SAS,
-    .comp_order = FI_ORDER_STRICT,
+    .comp_order = kOrderStrict,
     .inject_size = kMaxDatagramSize, // every datagram is copied before the call returns
     .size = kDefaultQueueSize,
     .iov_limit = kIovLimit,
@@ -62,7 +62,7 @@ constexpr fi_rx_attr kDgramRxAttr = {
     .mode = 0,
     .op_flags = 0,
     .msg_order = FI_ORDER_SAS,
-    .comp_order = FI_ORDER_STRICT,
+    .comp_order = kOrderStrict,
     .total_buffered_recv = 0,
     .size = kDefaultQueueSize,
     .iov_limit = kIovLimit,
@@ -90,7 +90,7 @@ constexpr fi_tx_attr kRdmTxAttr = {
     .mode = 0,
     .op_flags = 0,
     .msg_order = kRdmOrder,
-    .comp_order = FI_ORDER_NONE,
+    .comp_order = kOrderNone,
     .inject_size = kInjectSize,
     .size = kDefaultQueueSize,
     .iov_limit = kIovLimit,
@@ -103,7 +103,7 @@ constexpr fi_rx_attr kRdmRxAttr = {
     .mode = 0,
     .op_flags = 0,
     .msg_order = kRdmOrder,
-    .comp_order = FI_ORDER_NONE,
+    .comp_order = kOrderNone,
     .total_buffered_recv = 0,
     .size = kDefaultQueueSize,
     .iov_limit = kIovLimit,
@@ -127,35 +127,32 @@ constexpr fi_ep_attr kRdmEpAttr = {
 
 // Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
 // as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.
-constexpr fi_domain_attr kDomainAttr = {
-    .domain = nullptr,
-    .name = nullptr,
-    .threading = FI_THREAD_SAFE,
-    .control_progress = FI_PROGRESS_AUTO,
-    .data_progress = FI_PROGRESS_MANUAL,
-    .resource_mgmt = FI_RM_ENABLED,
-    .av_type = FI_AV_UNSPEC,
-    .mr_mode = 0,
-    .mr_key_size = kMrKeySize,
-    .cq_data_size = kCqDataSize,
-    .cq_cnt = 65536,
-    .ep_cnt = 65536,
-    .tx_ctx_cnt = 65536,
-    .rx_ctx_cnt = 65536,
-    .max_ep_tx_ctx = 1,
-    .max_ep_rx_ctx = 1,
-    .max_ep_stx_ctx = 0,
-    .max_ep_srx_ctx = 1,
-    .cntr_cnt = 65536,
-    .mr_iov_limit = kMrIovLimit,
-    .caps = kDomainCaps,
-    .mode = 0,
-    .auth_key = nullptr,
-    .auth_key_size = 0,
-    .max_err_data = kCmDataSize,
-    .mr_cnt = 65536,
-    .tclass = FI_TC_UNSPEC,
-};
+// Assigned, as libfabric 2.x has members that 1.17 lacks; zero is right for them, and for what is not said here.
+constexpr fi_domain_attr domain_attr() noexcept
+{
+    fi_domain_attr attr{};
+    attr.threading = FI_THREAD_SAFE;
+    attr.control_progress = FI_PROGRESS_AUTO;
+    attr.data_progress = FI_PROGRESS_MANUAL;
+    attr.resource_mgmt = FI_RM_ENABLED;
+    attr.av_type = FI_AV_UNSPEC;
+    attr.mr_key_size = kMrKeySize;
+    attr.cq_data_size = kCqDataSize;
+    attr.cq_cnt = 65536;
+    attr.ep_cnt = 65536;
+    attr.tx_ctx_cnt = 65536;
+    attr.rx_ctx_cnt = 65536;
+    attr.max_ep_tx_ctx = 1;
+    attr.max_ep_rx_ctx = 1;
+    attr.max_ep_srx_ctx = 1;
+    attr.cntr_cnt = 65536;
+    attr.mr_iov_limit = kMrIovLimit;
+    attr.caps = kDomainCaps;
+    attr.max_err_data = kCmDataSize;
+    attr.mr_cnt = 65536;
+    attr.tclass = FI_TC_UNSPEC;
+    return attr;
+}
 
 } // namespace
 
@@ -174,7 +171,7 @@ constinit const Offer kMsgOffer = {
     .tx = kMsgTxAttr,
     .rx = kMsgRxAttr,
     .ep = kMsgEpAttr,
-    .domain = kDomainAttr,
+    .domain = domain_attr(),
 };
 
 constinit const Offer kDgramOffer = {
@@ -192,7 +189,7 @@ constinit const Offer kDgramOffer = {
     .tx = kDgramTxAttr,
     .rx = kDgramRxAttr,
     .ep = kDgramEpAttr,
-    .domain = kDomainAttr,
+    .domain = domain_attr(),
 };
 
 constinit const Offer kRdmOffer = {
@@ -210,7 +207,7 @@ constinit const Offer kRdmOffer = {
     .tx = kRdmTxAttr,
     .rx = kRdmRxAttr,
     .ep = kRdmEpAttr,
-    .domain = kDomainAttr,
+    .domain = domain_attr(),
 };
 
 } // namespace vma::ofi

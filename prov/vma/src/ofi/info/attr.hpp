@@ -9,6 +9,9 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma_stream.h>
+
+#include "ofi/info/old_names.hpp"
 
 namespace vma::ofi {
 
@@ -16,11 +19,11 @@ inline constexpr char kProviderName[] = "vma";
 inline constexpr char kLocalName[] = "local"; // name of the device's fabric and of its domain
 
 inline constexpr std::uint32_t kProviderVersion = FI_VERSION(0, 1);
-inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x564d0001U;
-inline constexpr std::uint32_t kVerbsProtocol = FI_PROV_SPECIFIC | 0x564d0002U;
-inline constexpr std::uint32_t kStreamProtocol = FI_PROV_SPECIFIC | 0x564d0003U; // TCP as on every wire
-inline constexpr std::uint32_t kUdpProtocol = FI_PROV_SPECIFIC | 0x564d0004U;    // and UDP
-inline constexpr std::uint32_t kRdmProtocol = FI_PROV_SPECIFIC | 0x564d0005U;
+inline constexpr std::uint32_t kProtocol = FI_VMA_SPECIFIC | 0x564d0001U;
+inline constexpr std::uint32_t kVerbsProtocol = FI_VMA_SPECIFIC | 0x564d0002U;
+inline constexpr std::uint32_t kStreamProtocol = FI_VMA_SPECIFIC | 0x564d0003U; // TCP as on every wire
+inline constexpr std::uint32_t kUdpProtocol = FI_VMA_SPECIFIC | 0x564d0004U;    // and UDP
+inline constexpr std::uint32_t kRdmProtocol = FI_VMA_SPECIFIC | 0x564d0005U;
 inline constexpr std::uint32_t kProtocolVersion = 1;
 
 inline constexpr std::size_t kCmDataSize = 256;  // private data of connect, accept and reject, bytes
@@ -67,11 +70,11 @@ inline constexpr std::uint64_t kRdmTxOpFlags = kTxOpFlags | FI_MATCH_COMPLETE;
 inline constexpr std::uint64_t kRdmRxOpFlags = kRxOpFlags | FI_MULTI_RECV;
 
 inline constexpr std::uint64_t kMessageOrder =
-    FI_ORDER_STRICT | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW;
+    kOrderStrict | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW;
 inline constexpr std::uint64_t kRdmOrder =
     kMessageOrder | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
-inline constexpr std::uint64_t kTxCompletionOrder = FI_ORDER_STRICT;
-inline constexpr std::uint64_t kRxCompletionOrder = FI_ORDER_STRICT | FI_ORDER_DATA;
+inline constexpr std::uint64_t kTxCompletionOrder = kOrderStrict;
+inline constexpr std::uint64_t kRxCompletionOrder = kOrderStrict | kOrderData;
 
 // mr_mode bits that a domain honours when it is opened with them. None of them is ever required.
 inline constexpr int kMrModes = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;

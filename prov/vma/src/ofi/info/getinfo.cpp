@@ -3,7 +3,9 @@
 // itself.
 #include "ofi/info/getinfo.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <netdb.h>
 #include <vector>
@@ -11,9 +13,12 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "core/quoted.hpp"
 #include "ofi/address.hpp"
+#include "ofi/address_format.hpp"
 #include "ofi/device.hpp"
 #include "ofi/info/attr.hpp"
+#include "ofi/info/config.hpp"
 #include "ofi/info/device_filters.hpp"
 #include "ofi/info/info.hpp"
 
@@ -26,11 +31,10 @@ int family_of(std::uint32_t format)
 }
 
 // Name resolution; the addresses of `node` in the resolver's order.
-int resolve(const char *node, const char *service, std::uint64_t flags, std::uint32_t format,
-            std::vector<Address> &found)
+int resolve(const char *node, const char *service, std::uint64_t flags, int family, std::vector<Address> &found)
 {
     addrinfo wanted{};
-    wanted.ai_family = family_of(format);
+    wanted.ai_family = family;
     wanted.ai_socktype = SOCK_STREAM;
     wanted.ai_flags =
         ((flags & FI_NUMERICHOST) != 0 ? AI_NUMERICHOST : 0) | ((flags & FI_SOURCE) != 0 ? AI_PASSIVE : 0);
@@ -49,14 +53,39 @@ int resolve(const char *node, const char *service, std::uint64_t flags, std::uin
     return found.empty() ? -FI_ENODATA : 0;
 }
 
+// The same of a string that names both, in FI_ADDR_STR's form. One that is another provider's is for that one to take.
+int resolve_string(const char *node, const char *service, std::uint64_t flags, std::uint32_t format,
+                   std::vector<Address> &found)
+{
+    if (service != nullptr) {
+        VMA_DEBUG(core, "node %s is an address and a port: a service, %s, is refused beside it", node, service);
+        return -FI_EINVAL;
+    }
+    AddressParts parts;
+    if (const char *wrong = split_address_string(node, parts)) {
+        VMA_DEBUG(core, "node %s is no address of this provider: %s", core::quoted(node).c_str(), wrong);
+        return -FI_ENODATA;
+    }
+    const int asked = family_of(format);
+    if (asked != AF_UNSPEC && parts.family != AF_UNSPEC && asked != parts.family) {
+        VMA_DEBUG(core, "node %s is not of the format that addr_format says", core::quoted(node).c_str());
+        return -FI_ENODATA;
+    }
+    return resolve(parts.host.empty() ? nullptr : parts.host.c_str(), parts.service.c_str(), flags,
+                   asked != AF_UNSPEC ? asked : parts.family, found);
+}
+
 // A hint's address, if it has one: 1 if so, 0 if not, negative if it is none of ours.
 int hinted_address(const char *hint, const void *addr, std::size_t length, std::uint32_t format, Address &address)
 {
     if (addr == nullptr || length == 0)
         return 0;
-    if (!address.assign(addr, length) ||
-        (family_of(format) != AF_UNSPEC && address.sa.sa_family != family_of(format))) {
-        VMA_DEBUG(core, "hint %s: not a socket address of the format that addr_format says", hint);
+    if (const char *wrong = AddressFormat(format).parse(addr, length, address)) {
+        VMA_DEBUG(core, "hint %s: not an address of the format that addr_format says: %s", hint, wrong);
+        return -FI_ENODATA;
+    }
+    if (family_of(format) != AF_UNSPEC && address.sa.sa_family != family_of(format)) {
+        VMA_DEBUG(core, "hint %s: not of the family that addr_format says", hint);
         return -FI_ENODATA;
     }
     return 1;
@@ -83,7 +112,9 @@ int asked_addresses(const char *node, const char *service, std::uint64_t flags, 
         return 0;
     }
     std::vector<Address> resolved;
-    if (const int error = resolve(node, service, flags, format, resolved))
+    const int error = is_address_string(node) ? resolve_string(node, service, flags, format, resolved)
+                                              : resolve(node, service, flags, family_of(format), resolved);
+    if (error != 0)
         return error;
     for (const Address &address : resolved) {
         if ((flags & FI_SOURCE) != 0)
@@ -94,11 +125,11 @@ int asked_addresses(const char *node, const char *service, std::uint64_t flags, 
     return 0;
 }
 
-// An asked FI_SOCKADDR stays what it is; else the format is the address's own.
+// An asked FI_SOCKADDR or FI_ADDR_STR stays what it is; else the format is the address's own.
 std::uint32_t format_for(const fi_info *hints, const Address &address)
 {
-    if (hints != nullptr && hints->addr_format == FI_SOCKADDR)
-        return FI_SOCKADDR;
+    if (hints != nullptr && (hints->addr_format == FI_SOCKADDR || hints->addr_format == FI_ADDR_STR))
+        return hints->addr_format;
     return address.sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
 }
 
@@ -110,7 +141,7 @@ InfoPtr build(const Query &query, const Offer &offer, const AddressPair &pair)
     if (query.hints != nullptr)
         apply_hints(query.version, offer, *query.hints, *info);
     else if (FI_VERSION_LT(query.version, FI_VERSION(1, 5)))
-        info->domain_attr->mr_mode = offer.domain.mr_mode != 0 ? FI_MR_BASIC : FI_MR_SCALABLE;
+        info->domain_attr->mr_mode = offer.domain.mr_mode != 0 ? kMrBasic : kMrScalable;
     info->addr_format = format_for(query.hints, pair.source);
     if (!set_source(*info, pair.source) || !set_destination(*info, pair.destination))
         info.reset();
@@ -134,26 +165,31 @@ bool Query::takes(const Offer &offer) const noexcept
     return hints == nullptr || hints_fit(version, offer, *hints);
 }
 
-void InfoList::add(const Query &query, const Offer &offer, const AddressPair &pair) noexcept
+std::optional<unsigned> Query::priority_of(core::DeviceKind kind, std::string_view device, std::string_view interface,
+                                           const in6_addr &address) const noexcept
+{
+    return file != nullptr ? file->priority_of(kind, device, interface, address) : core::kUsualPriority;
+}
+
+void InfoList::add(const Query &query, const Offer &offer, const AddressPair &pair, unsigned priority) noexcept
 {
     InfoPtr next = build(query, offer, pair);
-    if (!next) {
-        out_of_memory_ = true;
-        return;
-    }
-    fi_info *raw = next.get();
-    if (tail_ == nullptr)
-        head_ = std::move(next);
+    if (next)
+        entries_.push_back({priority, std::move(next)});
     else
-        tail_->next = next.release();
-    tail_ = raw;
+        out_of_memory_ = true;
 }
 
 int InfoList::take(fi_info **info) noexcept
 {
     if (out_of_memory_)
         return -FI_ENOMEM;
-    *info = head_.release();
+    std::ranges::stable_sort(entries_, std::greater(), &Entry::priority);
+    fi_info **end = info;
+    for (Entry &entry : entries_) {
+        *end = entry.info.release();
+        end = &(*end)->next;
+    }
     return *info != nullptr ? 0 : -FI_ENODATA;
 }
 
@@ -162,9 +198,10 @@ int getinfo(std::uint32_t version, const char *node, const char *service, std::u
 {
     *info = nullptr;
     const std::optional<core::Filters> filters = device_filters();
-    if (!filters)
+    const Configuration configured = configuration();
+    if (!filters || !configured.usable)
         return -FI_ENODATA;
-    Query query{version, hints, *filters, (flags & FI_PROV_ATTR_ONLY) != 0, {}};
+    Query query{version, hints, *filters, configured.file, (flags & FI_PROV_ATTR_ONLY) != 0, {}};
     if (!query.attributes_only) {
         if (const int error = asked_addresses(node, service, flags, hints, query.pairs))
             return error;

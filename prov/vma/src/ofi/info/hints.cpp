@@ -49,7 +49,7 @@ private:
 
 bool address_format_fits(Verdict &verdict, std::uint32_t format)
 {
-    return format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6 ||
+    return format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6 || format == FI_ADDR_STR ||
            verdict.one_of("addr_format", format, FI_SOCKADDR);
 }
 
@@ -139,7 +139,7 @@ std::uint64_t granted_domain_caps(const Offer &offer, const fi_info &hints)
 
 bool is_old_mr_mode(int mode)
 {
-    return mode == FI_MR_BASIC || mode == FI_MR_SCALABLE;
+    return mode == kMrBasic || mode == kMrScalable;
 }
 
 bool takes_bits(std::uint32_t version)
@@ -161,14 +161,14 @@ bool mr_mode_fits(Verdict &verdict, std::uint32_t version, const Offer &offer, c
 {
     if (hints.domain_attr == nullptr && takes_bits(version))
         return true;
-    const int mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : FI_MR_UNSPEC;
+    const int mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : kMrUnspec;
     const int needed = needed_mr_mode(offer, granted_caps(offer, hints.caps));
-    const bool local = (needed & FI_MR_LOCAL) == 0 || (hints.mode & FI_LOCAL_MR) != 0;
-    if (mode == FI_MR_BASIC || (mode == FI_MR_UNSPEC && !takes_bits(version)))
-        return verdict.subset("mode (FI_LOCAL_MR)", local ? 0 : FI_LOCAL_MR, 0);
-    if (mode == FI_MR_SCALABLE)
+    const bool local = (needed & FI_MR_LOCAL) == 0 || (hints.mode & kLocalMr) != 0;
+    if (mode == kMrBasic || (mode == kMrUnspec && !takes_bits(version)))
+        return verdict.subset("mode (FI_LOCAL_MR)", local ? 0 : kLocalMr, 0);
+    if (mode == kMrScalable)
         return verdict.subset("domain_attr->mr_mode (needed)", static_cast<unsigned>(needed), 0);
-    const bool bits = takes_bits(version) && (mode & (FI_MR_BASIC | FI_MR_SCALABLE)) == 0;
+    const bool bits = takes_bits(version) && (mode & (kMrBasic | kMrScalable)) == 0;
     return verdict.subset("domain_attr->mr_mode", bits ? 0 : static_cast<unsigned>(mode), 0) &&
            verdict.subset("domain_attr->mr_mode (needed)", static_cast<unsigned>(needed), static_cast<unsigned>(mode));
 }
@@ -203,13 +203,13 @@ template <typename Value> void prefer(Value &value, Value hint)
 
 int granted_mr_mode(std::uint32_t version, const Offer &offer, std::uint64_t caps, const fi_domain_attr *hint)
 {
-    const int asked = hint != nullptr ? hint->mr_mode : FI_MR_UNSPEC;
+    const int asked = hint != nullptr ? hint->mr_mode : kMrUnspec;
     if (is_old_mr_mode(asked))
         return asked;
     const int needed = needed_mr_mode(offer, caps);
     if (takes_bits(version))
         return needed;
-    return needed != 0 ? FI_MR_BASIC : FI_MR_SCALABLE;
+    return needed != 0 ? kMrBasic : kMrScalable;
 }
 
 } // namespace

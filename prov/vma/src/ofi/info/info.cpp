@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "ofi/info/info.hpp"
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "ofi/address_format.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/libfabric.hpp"
 
@@ -16,6 +18,14 @@ template <typename Attr> void copy_values(Attr &target, const Attr *source) noex
 {
     if (source != nullptr)
         target = *source;
+}
+
+// libfabric 2.0 has lengthened this one, and the library that allocates may be older than the headers that this was
+// compiled with: what both have, which is all that the provider knows of.
+void copy_values(fi_domain_attr &target, const fi_domain_attr *source) noexcept
+{
+    if (source != nullptr)
+        std::memcpy(&target, source, offsetof(fi_domain_attr, tclass) + sizeof target.tclass);
 }
 
 bool copy_string(char *&target, const char *source) noexcept
@@ -96,7 +106,7 @@ InfoPtr make_info(const Offer &offer) noexcept
     *info->tx_attr = offer.tx;
     *info->rx_attr = offer.rx;
     *info->ep_attr = offer.ep;
-    *info->domain_attr = offer.domain;
+    copy_values(*info->domain_attr, &offer.domain);
     if (!copy_string(info->domain_attr->name, offer.name) || !copy_string(info->fabric_attr->name, offer.fabric))
         info.reset();
     return info;
@@ -121,12 +131,14 @@ InfoPtr copy_info(const fi_info &source) noexcept
 
 bool set_source(fi_info &info, const Address &address) noexcept
 {
-    return copy_bytes(info.src_addr, info.src_addrlen, &address.v6, address.size());
+    const WrittenAddress written = AddressFormat(&info).write(address);
+    return copy_bytes(info.src_addr, info.src_addrlen, written.bytes.data(), written.length);
 }
 
 bool set_destination(fi_info &info, const Address &address) noexcept
 {
-    return copy_bytes(info.dest_addr, info.dest_addrlen, &address.v6, address.size());
+    const WrittenAddress written = AddressFormat(&info).write(address);
+    return copy_bytes(info.dest_addr, info.dest_addrlen, written.bytes.data(), written.length);
 }
 
 InfoPtr request_info(const fi_info &model, fid_fabric &fabric, const Address &own, const Address &peer,
@@ -136,7 +148,7 @@ InfoPtr request_info(const fi_info &model, fid_fabric &fabric, const Address &ow
     if (!request || !set_source(*request, own) || !set_destination(*request, peer))
         return nullptr;
     request->handle = handle;
-    if (request->addr_format != FI_SOCKADDR)
+    if (request->addr_format != FI_SOCKADDR && request->addr_format != FI_ADDR_STR)
         request->addr_format = own.sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
     request->domain_attr->domain = nullptr;
     request->fabric_attr->fabric = &fabric;

@@ -25,7 +25,7 @@ InfoPtr make_info(const Offer &offer = kMsgOffer) noexcept;
 // One info, deep; not what is linked behind it. Attributes that the source doesn't have are zero.
 InfoPtr copy_info(const fi_info &source) noexcept;
 
-// False without memory. An empty address clears it.
+// False without memory. An empty address clears it. Written as the info's addr_format says, so that is set first.
 bool set_source(fi_info &info, const Address &address) noexcept;
 bool set_destination(fi_info &info, const Address &address) noexcept;
 

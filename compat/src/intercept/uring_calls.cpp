@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// io_uring by syscall(), as libuv and Rust's crates use it: what they hand over is looked at before the kernel takes it
+// (uring_entries.hpp). Whatever can't be followed takes all sockets of the process to the kernel (table/uring.hpp).
+#include "compat/src/intercept/export.hpp"
+
+#include "compat/src/intercept/uring_calls.hpp"
+#include "compat/src/intercept/uring_entries.hpp"
+
+#include <linux/io_uring.h>
+#include <sys/syscall.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/fault.hpp"
+#include "compat/src/table/uring.hpp"
+
+namespace vma::intercept {
+
+namespace {
+
+using Arguments = long[6];
+
+// Of io_uring_enter().
+constexpr int kWanted = 1;
+constexpr int kLeast = 2; // how many completions it waits for
+constexpr int kFlags = 3;
+
+constexpr unsigned kKnownFlags = IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP | IORING_ENTER_SQ_WAIT |
+                                 IORING_ENTER_EXT_ARG | 1U << 5 | 1U << 6 |
+                                 1U << 7; // ABS_TIMER, EXT_ARG_REG, NO_IOWAIT
+
+long call(long number, const Arguments &a)
+{
+    using Direct = long (*)(long, long, long, long, long, long, long);
+    return libc::by_kernel(reinterpret_cast<Direct>(real.syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]));
+}
+
+// Another process's, or one that was set up past us; not a call that only asks whether there is io_uring.
+void look_for_others(const char *how)
+{
+    const KeepErrno keep;
+    if (!sock::ring_in_use() && !sock::sandboxed() && sock::finds_ring())
+        sock::ring_seen(how);
+}
+
+// `waits`: it does all that the program asked for but hand over entries.
+long hand_over(const Arguments &a, std::uint32_t count, bool waits)
+{
+    if (waits)
+        return call(SYS_io_uring_enter, {a[0], count, a[kLeast], a[kFlags], a[4], a[5]});
+    return call(SYS_io_uring_enter, {a[0], count, 0, 0, 0, 0});
+}
+
+UringPiece look(const sock::UringReference &uring, std::uint32_t wanted)
+{
+    const KeepErrno keep;
+    const UringPiece piece = look_at_entries(uring, wanted);
+    if (piece.count != 0 && !uring->proven.load(std::memory_order_relaxed)) [[unlikely]]
+        sock::prove_uring(uring);
+    return piece;
+}
+
+void settle(const sock::UringReference &uring, const UringPiece &piece, long taken)
+{
+    const KeepErrno keep;
+    entries_taken(uring, piece, taken > 0 ? static_cast<std::uint32_t>(taken) : 0);
+}
+
+// In pieces, where one entry must not be looked at before those in front of it have been taken. As in the kernel there
+// is no waiting if less is handed over than was asked for.
+long enter_read_uring(const sock::UringReference &uring, const Arguments &a)
+{
+    const auto wanted = static_cast<std::uint32_t>(a[kWanted]);
+    const auto least = static_cast<std::uint32_t>(a[kLeast]);
+    const bool waits = (static_cast<unsigned>(a[kFlags]) & IORING_ENTER_GETEVENTS) != 0;
+    std::uint32_t total = 0;
+    for (;;) {
+        const UringPiece piece = look(uring, wanted - total);
+        const bool all = total + piece.count == wanted;
+        // What was changed for the kernel is not to stay so for as long as it waits.
+        const bool apart = all && waits && piece.done != 0 && least > piece.done;
+        const long taken = hand_over(a, piece.count, all && !apart);
+        settle(uring, piece, taken);
+        if (taken < 0)
+            return total != 0 ? static_cast<long>(total) : taken;
+        total += static_cast<std::uint32_t>(taken);
+        if (apart && total == wanted) {
+            const KeepErrno keep;
+            hand_over(a, 0, true);
+        }
+        if (!piece.stopped || static_cast<std::uint32_t>(taken) != piece.count || piece.count == 0)
+            return static_cast<long>(total);
+    }
+}
+
+struct FilesUpdate { // both kinds begin so
+    std::uint32_t offset;
+    std::uint32_t reserved;
+    std::uint64_t fds;
+};
+
+struct FilesUpdate2 : FilesUpdate {
+    std::uint64_t tags;
+    std::uint32_t count;
+    std::uint32_t reserved2;
+};
+
+struct Files2 {
+    std::uint32_t count;
+    std::uint32_t flags;
+    std::uint64_t reserved;
+    std::uint64_t fds;
+    std::uint64_t tags;
+};
+
+const int *array_at(std::uint64_t address)
+{
+    return reinterpret_cast<const int *>(address);
+}
+
+template <typename What> const What *read_argument(const Arguments &a)
+{
+    const auto *const what = reinterpret_cast<const What *>(a[2]);
+    return libc::can_read(what, sizeof *what) ? what : nullptr;
+}
+
+void registers_files(unsigned operation, const Arguments &a)
+{
+    const auto count = static_cast<std::uint32_t>(a[3]);
+    if (operation == IORING_REGISTER_FILES)
+        return files_registered(reinterpret_cast<const int *>(a[2]), count);
+    if (operation == IORING_REGISTER_FILES_UPDATE) {
+        if (const auto *const update = read_argument<FilesUpdate>(a))
+            files_registered(array_at(update->fds), count);
+    } else if (operation == IORING_REGISTER_FILES2) {
+        if (const auto *const files = read_argument<Files2>(a))
+            files_registered(array_at(files->fds), files->count);
+    } else if (const auto *const update = read_argument<FilesUpdate2>(a)) {
+        files_registered(array_at(update->fds), update->count);
+    }
+}
+
+bool registers_nothing_of_sockets(unsigned operation)
+{
+    switch (operation) {
+    case IORING_REGISTER_BUFFERS:
+    case IORING_UNREGISTER_BUFFERS:
+    case IORING_UNREGISTER_FILES:
+    case IORING_REGISTER_EVENTFD:
+    case IORING_UNREGISTER_EVENTFD:
+    case IORING_REGISTER_EVENTFD_ASYNC:
+    case IORING_REGISTER_PROBE:
+    case IORING_REGISTER_PERSONALITY:
+    case IORING_UNREGISTER_PERSONALITY:
+    case IORING_REGISTER_BUFFERS2:
+    case IORING_REGISTER_BUFFERS_UPDATE:
+    case IORING_REGISTER_IOWQ_AFF:
+    case IORING_UNREGISTER_IOWQ_AFF:
+    case IORING_REGISTER_IOWQ_MAX_WORKERS:
+    case IORING_REGISTER_PBUF_RING:
+    case IORING_UNREGISTER_PBUF_RING:
+    case IORING_REGISTER_SYNC_CANCEL:
+    case IORING_REGISTER_FILE_ALLOC_RANGE:
+    case 26: // PBUF_STATUS, and NAPI, CLOCK, CLONE_BUFFERS
+    case 27:
+    case 28:
+    case 29:
+    case 30:
+        return true;
+    default:
+        return false;
+    }
+}
+
+} // namespace
+
+long set_up_uring(const Arguments &a, const void *caller)
+{
+    const long result = call(SYS_io_uring_setup, a);
+    if (result < 0)
+        return result;
+    const KeepErrno keep;
+    const int fd = static_cast<int>(result);
+    number_given(fd);
+    if (sock::sandboxed())
+        return result;
+    const auto *const made = reinterpret_cast<const io_uring_params *>(a[1]); // the kernel has written it
+    const char *const why =
+        libc::in_vfork_child() ? "io_uring_setup (a child of vfork())" : sock::read_uring(fd, *made, caller);
+    if (why != nullptr) {
+        sock::ring_seen(why);
+    } else {
+        number_tracked(fd);
+        VMA_LOG(kDebug, "fd=%d: an io_uring whose submissions are read: sockets that it takes go to the kernel", fd);
+        if (sock::rings_forbid())
+            sock::return_before_ring();
+    }
+    return result;
+}
+
+long enter_uring(const Arguments &a)
+{
+    const sock::UringReference uring = sock::find_uring(static_cast<int>(a[0]));
+    if (!uring) {
+        look_for_others("io_uring_enter");
+        return call(SYS_io_uring_enter, a);
+    }
+    const bool known = (static_cast<unsigned>(a[kFlags]) & ~kKnownFlags) == 0 && !libc::in_vfork_child();
+    if (known && !uring->inherited.load(std::memory_order_relaxed)) {
+        if (static_cast<std::uint32_t>(a[kWanted]) != 0)
+            return enter_read_uring(uring, a);
+    } else {
+        const KeepErrno keep;
+        sock::ring_seen("an io_uring is entered in a way that the library does not follow");
+    }
+    return call(SYS_io_uring_enter, a);
+}
+
+long register_with_uring(const Arguments &a)
+{
+    const auto operation = static_cast<unsigned>(a[1]);
+    const sock::UringReference uring = sock::find_uring(static_cast<int>(a[0]));
+    if (!uring) {
+        look_for_others("io_uring_register");
+    } else {
+        const KeepErrno keep;
+        if (uring->inherited.load(std::memory_order_relaxed) || libc::in_vfork_child())
+            sock::ring_seen("io_uring_register (an io_uring of the parent's)");
+        else if (operation == IORING_REGISTER_FILES || operation == IORING_REGISTER_FILES_UPDATE ||
+                 operation == IORING_REGISTER_FILES2 || operation == IORING_REGISTER_FILES_UPDATE2)
+            registers_files(operation, a);
+        else if (!registers_nothing_of_sockets(operation))
+            sock::ring_seen("io_uring_register (what the library does not know)");
+    }
+    return call(SYS_io_uring_register, a);
+}
+
+} // namespace vma::intercept

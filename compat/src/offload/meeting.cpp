@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/offload/meeting.hpp"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/rings.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/offload/connections.hpp"
+#include "compat/src/offload/remote_connect.hpp"
+#include "compat/src/offload/stream.hpp"
+#include "compat/src/rendezvous/broker.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rendezvous/peer.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/exception.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::int64_t kMeetNs = 1'000'000'000;      // a name is there for so long, and a request waits for its answer
+constexpr std::int64_t kIntroduceNs = 5'000'000'000; // longer than vmad waits
+constexpr unsigned kNames = 8;                       // of a socket's: others may have taken some of them
+constexpr unsigned kMostAtOnce = 32;                 // sockets that listen, or wait for an answer
+constexpr int kBacklog = 16;
+constexpr std::uint32_t kHelloMagic = 0x31474d56; // "VMG1"
+
+struct Hello { // private data of the acceptor
+    std::uint32_t magic;
+    std::uint32_t reserved;
+    std::uint64_t cookie; // SO_COOKIE of the connector's socket
+};
+
+struct Name {
+    sockaddr_un address = {};
+    socklen_t length = 0;
+};
+
+Name name_of(std::uint64_t cookie, unsigned number)
+{
+    Name name;
+    name.address.sun_family = AF_UNIX;
+    char *const text = name.address.sun_path + 1;
+    const int n = snprintf(text, sizeof name.address.sun_path - 1, "vma1/t%llx.%u",
+                           static_cast<unsigned long long>(cookie), number);
+    name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));
+    return name;
+}
+
+unsigned open_attempts()
+{
+    unsigned count = 0;
+    for (const Stream *s = g_connections.attempts; s != nullptr; s = s->next_live)
+        count += s->guest ? 1 : 0;
+    return count;
+}
+
+void begin_waiting(Stream &s, std::int64_t patience_ns)
+{
+    s.attempt.open = true;
+    s.attempt.due_ns = now_ns() + patience_ns;
+    add_live(g_connections.attempts, s);
+    g_connections.any_open.store(true, std::memory_order_release);
+    engine_wake_helper();
+}
+
+// Its socket is the provider's, or closed.
+bool give_link(fid_t fid, const fi_vma_link &link)
+{
+    libc::disown_private(link.socket);
+    const bool taken = fi_setopt(fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LINK), &link, sizeof link) == 0;
+    if (!taken)
+        libc::real.close(link.socket);
+    return taken;
+}
+
+// The stream's endpoint, which is open, asks the peer at the link's other end. False: neither is there any more.
+bool connect_over(Stream &s, const fi_vma_link &link, std::uint64_t cookie)
+{
+    const Hello hello = {kHelloMagic, 0, cookie};
+    if (give_link(&s.endpoint->fid, link) && fi_connect(s.endpoint, nullptr, &hello, sizeof hello) == 0)
+        return true;
+    discard_endpoint(s);
+    return false;
+}
+
+// -1: errno says why.
+int listen_for(std::uint64_t cookie)
+{
+    const int fd = libc::make_private(libc::real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (fd < 0)
+        return -1;
+    for (unsigned number = 0; number < kNames; ++number) {
+        const Name name = name_of(cookie, number);
+        if (libc::real.bind(fd, reinterpret_cast<const sockaddr *>(&name.address), name.length) == 0) {
+            if (libc::real.listen(fd, kBacklog) == 0)
+                return fd;
+            break;
+        }
+        if (errno != EADDRINUSE)
+            break;
+    }
+    const int error = errno;
+    libc::close_private(fd);
+    errno = error;
+    return -1;
+}
+
+bool is_of(int socket, uid_t user)
+{
+    ucred peer = {};
+    socklen_t size = sizeof peer;
+    return libc::real.getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == user;
+}
+
+// The connector's listener, past names that somebody else has taken. -1: it isn't there.
+int reach(std::uint64_t cookie, uid_t user)
+{
+    for (unsigned number = 0; number < kNames; ++number) {
+        const int fd = libc::make_private(libc::real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (fd < 0)
+            return -1;
+        const Name name = name_of(cookie, number);
+        const bool there = libc::real.connect(fd, reinterpret_cast<const sockaddr *>(&name.address), name.length) == 0;
+        if (there && is_of(fd, user))
+            return fd;
+        const bool nobody = !there && errno == ECONNREFUSED;
+        libc::close_private(fd);
+        if (nobody)
+            return -1;
+    }
+    return -1;
+}
+
+void offer_a_name(Stream &s, int fd)
+{
+    Peer own = {};
+    if (!identify_own(fd, own))
+        return try_later(s);
+    const int socket = listen_for(own.cookie);
+    if (socket < 0) {
+        if (errno == EADDRINUSE)
+            stay_on_kernel(s, "another user has taken the names by which the peer would find us");
+        return try_later(s);
+    }
+    if (!give_link(&engine_objects().pep->fid, {socket, 0, s.index}))
+        return try_later(s);
+    s.attempt.cookie = own.cookie;
+    s.attempt.listens = true;
+    try_later(s);
+    begin_waiting(s, kMeetNs);
+}
+
+void go_to_the_name(Stream &s, int fd)
+{
+    const int socket = reach(s.peer_cookie, s.peer_user);
+    try_later(s);
+    if (socket < 0)
+        return;
+    const bool opened = open_endpoint(s, engine_objects().info, engine_device()) == 0;
+    if (!opened || !stand_beside(s, fd)) {
+        libc::close_private(socket);
+        if (opened)
+            discard_endpoint(s);
+    } else if (connect_over(s, {socket, 0, 0}, s.peer_cookie)) {
+        begin_waiting(s, kMeetNs);
+    }
+}
+
+} // namespace
+
+bool find_peer(Stream &s, int fd)
+{
+    Peer peer = {};
+    switch (ask_for_peer(fd, s.addresses, peer)) {
+    case PeerAnswer::kUnknown:
+        return true;
+    case PeerAnswer::kNotYet:
+        return false;
+    case PeerAnswer::kNotHere:
+        s.by_broker = config::params().other_users && broker_is_there();
+        s.guest = s.by_broker;
+        s.remote = s.remote && !s.by_broker;
+        tell_by_vmad(s, s.by_broker);
+        return true;
+    case PeerAnswer::kHere:
+        break;
+    }
+    s.remote = false;
+    s.guest = peer.user != ::geteuid();
+    s.peer_user = peer.user;
+    s.peer_cookie = peer.cookie;
+    if (!s.guest)
+        return true;
+    tell_peer_user(s, peer.user);
+    Peer own = {};
+    if (!config::params().other_users)
+        stay_on_kernel(s, "the peer is another user's (VMA_OTHER_USERS=0)");
+    else if (identify_own(fd, own) && own.user != ::geteuid())
+        stay_on_kernel(s, "the socket was made by another user than this process's, so no other can believe it");
+    return true;
+}
+
+namespace {
+
+// vmad answers in tick_attempts().
+void ask_to_be_introduced(Stream &s, int fd)
+{
+    std::uint32_t &questions = g_connections.questions;
+    const std::uint32_t id = ++questions != 0 ? questions : ++questions;
+    try_later(s);
+    if (!ask_broker(id, fd))
+        return;
+    s.attempt.asked = id;
+    begin_waiting(s, kIntroduceNs);
+}
+
+// One number for all connections with a process, if vmad can tell it from others.
+std::uint64_t number_of(const broker::Answer &a)
+{
+    const std::uint64_t process = std::uint64_t{a.user} << 32 | static_cast<std::uint32_t>(a.process);
+    return a.process != 0 ? process : a.pair;
+}
+
+void introduced(Stream &s, BrokerAnswer &answer)
+{
+    const broker::Answer &a = answer.what;
+    s.peer_user = a.user;
+    if (a.user != ::geteuid())
+        tell_peer_user(s, a.user);
+    claim_ring_for_guests(s);
+    s.attempt.cookie = a.pair;
+    s.attempt.listens = a.role == broker::Role::kConnector;
+    const fi_vma_link link = {answer.socket, FI_VMA_LINK_INTRODUCED, number_of(a)};
+    if (s.attempt.listens) {
+        if (!give_link(&engine_objects().pep->fid, link))
+            end_attempt(s);
+    } else if (open_endpoint(s, engine_objects().info, engine_device()) != 0) {
+        libc::close_private(answer.socket);
+        end_attempt(s);
+    } else if (!connect_over(s, link, a.pair)) {
+        end_attempt(s);
+    }
+}
+
+void not_introduced(Stream &s, broker::Result result)
+{
+    end_attempt(s);
+    switch (result) {
+    case broker::Result::kRemote:
+    case broker::Result::kNotTcp:
+        s.by_broker = false;
+        tell_by_vmad(s, false);
+        s.guest = false;
+        s.remote = !on_this_host(s.addresses);
+        s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
+        if (s.remote)
+            may_reach_host(s);
+        return;
+    case broker::Result::kRefused:
+        return stay_on_kernel(s, "vmad's rules keep the two processes apart");
+    default:
+        return; // it may be otherwise at the next try
+    }
+}
+
+} // namespace
+
+void hear_broker()
+{
+    BrokerAnswer answer;
+    while (read_broker(answer)) {
+        Stream *s = g_connections.attempts;
+        while (s != nullptr && s->attempt.asked != answer.what.header.id)
+            s = s->next_live;
+        const bool waits =
+            s != nullptr && s->endpoint == nullptr && s->mode.load(std::memory_order_acquire) == Mode::kKernelOnly;
+        if (s != nullptr)
+            s->attempt.asked = 0;
+        if (waits && answer.what.result == broker::Result::kMet && answer.socket >= 0) {
+            introduced(*s, answer);
+            continue;
+        }
+        libc::close_private(answer.socket);
+        if (waits)
+            not_introduced(*s, answer.what.result);
+    }
+}
+
+void meet(Stream &s, int fd)
+{
+    if (s.attempt.open || open_attempts() >= kMostAtOnce)
+        return try_later(s);
+    if (!engine_start())
+        return refuse_without_engine(s);
+    claim_ring_for_guests(s);
+    if (s.by_broker)
+        ask_to_be_introduced(s, fd);
+    else if (s.role == Role::kConnector)
+        offer_a_name(s, fd);
+    else
+        go_to_the_name(s, fd);
+}
+
+void end_meeting(Stream &s)
+{
+    if (s.attempt.asked != 0)
+        cancel_question(std::exchange(s.attempt.asked, 0));
+    const bool listens = std::exchange(s.attempt.listens, false);
+    if (!listens || s.by_broker || engine_objects().pep == nullptr)
+        return;
+    const fi_vma_link link = {-1, 0, s.index};
+    fi_setopt(&engine_objects().pep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_UNLINK), &link, sizeof link);
+}
+
+void tick_meeting(Stream &s)
+{
+    const bool was_asked = s.endpoint != nullptr;
+    end_attempt(s);
+    if (was_asked)
+        discard_endpoint(s);
+    char name[kNameMax];
+    const char *const what = was_asked ? "does not answer" : "did not come: it may not have the library";
+    if (s.by_broker)
+        VMA_LOG(kDebug, "%s: vmad introduced nobody, or the peer %s", connection_name(s, name), what);
+    else
+        VMA_LOG(kDebug, "%s: the peer, of user %u, %s", connection_name(s, name), s.peer_user, what);
+}
+
+void meeting_succeeded(Stream &s)
+{
+    end_attempt(s);
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: the peer is user %u's%s", connection_name(s, name), s.peer_user,
+            s.by_broker ? ", introduced by vmad" : "");
+}
+
+Stream *met_by(const void *data, std::size_t len)
+{
+    Hello hello;
+    if (len != sizeof hello)
+        return nullptr;
+    memcpy(&hello, data, sizeof hello);
+    if (hello.magic != kHelloMagic)
+        return nullptr;
+    for (Stream *s = g_connections.attempts; s != nullptr; s = s->next_live)
+        if (s->attempt.listens && s->attempt.cookie == hello.cookie && s->endpoint == nullptr &&
+            s->mode.load(std::memory_order_acquire) == Mode::kKernelOnly)
+            return s;
+    return nullptr;
+}
+
+} // namespace vma::sock

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/rendezvous/peer.hpp"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+// A packet to one of the host's own addresses has that for its source, too.
+bool is_own_address(const sockaddr_in6 &address)
+{
+    sockaddr_in6 source = {};
+    return udp::find_source(address, source) && IN6_ARE_ADDR_EQUAL(&source.sin6_addr, &address.sin6_addr);
+}
+
+} // namespace
+
+PeerAnswer ask_for_peer(int fd, const Addresses &addresses, Peer &out)
+{
+    if (!on_this_host(addresses) && !is_own_address(addresses.peer))
+        return PeerAnswer::kNotHere;
+    return udp::find_other_end(fd, addresses, out);
+}
+
+bool identify_own(int fd, Peer &out)
+{
+    socklen_t size = sizeof out.cookie;
+    struct stat st = {};
+    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &out.cookie, &size) != 0 || ::fstat(fd, &st) != 0)
+        return false;
+    out.user = st.st_uid;
+    return true;
+}
+
+} // namespace vma::sock

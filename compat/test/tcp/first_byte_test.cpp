@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Before the first byte: who sends waits until the answer can come by the endpoint, too.
+#include "fabtests/unit.hpp"
+
+#include <sched.h>
+
+#include <atomic>
+#include <thread>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/offload/first_byte.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/test/tcp/stream_pair.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+constexpr int kTurns = 1000; // of whoever waits for nothing, one is enough
+
+// As where the helper thread, which makes the connection's endpoint usable, has not come to our READY.
+struct FirstSend {
+    Pair pair;
+    std::atomic<bool> sends{false};
+    std::thread sender;
+
+    FirstSend()
+    {
+        assert_true(offload(pair));
+        drain(pair);
+        Stream &s = *pair.a.s;
+        s.rx.ready_sent.store(false);
+        s.used.store(false);
+        config::g_params.lift_at_connect = 60'000'000; // microseconds, longer than this takes
+    }
+    void begin()
+    {
+        sender = std::thread([this] {
+            sock::await_offload(*pair.a.s, pair.a.fd, false);
+            sends = true;
+        });
+        while (!pair.a.s->used.load())
+            ::sched_yield();
+    }
+    void end()
+    {
+        sender.join();
+        assert_true(sends);
+        pair.a.s->rx.ready_sent.store(true);
+        config::g_params.lift_at_connect = 0;
+    }
+};
+
+void it_waits_for_our_own_ready(void **)
+{
+    FirstSend first;
+    first.begin();
+    for (int i = 0; i < kTurns; ++i)
+        ::sched_yield();
+    const bool early = first.sends;
+    first.pair.a.s->rx.ready_sent.store(true);
+    first.end();
+    assert_false(early);
+}
+
+// READY is not sent before that thread has its bytes.
+void it_does_not_wait_for_another_thread_that_receives(void **)
+{
+    FirstSend first;
+    first.pair.a.s->blocked_receivers.fetch_add(1);
+    first.begin();
+    first.end();
+    first.pair.a.s->blocked_receivers.fetch_sub(1);
+}
+
+} // namespace
+
+int main()
+{
+    const StreamLibrary library;
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(it_waits_for_our_own_ready),
+        cmocka_unit_test(it_does_not_wait_for_another_thread_that_receives),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,59 @@
+"""The machine that a check runs on: its pace, its processors' idle time, and huge pages for what runs there."""
+
+import contextlib
+import os
+import pathlib
+import re
+import time
+
+HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+# Of the machine that doc/checks.md tells of, the seconds that each stage keeps both processors busy. Where the time of a check is
+# limited, those that come first here are begun before others.
+SECONDS = {"build": 167, "make-check": 136, "fabtests": 780, "lab": 330, "asan": 425, "tidy": 155, "packages": 320, "distcheck": 500,
+           "fuzz": 90, "cross": 85, "model": 80}
+
+
+class Pace:
+    """What of the stages `chosen` there is time for. `always`: those that run in any case. `minutes`: of the whole check, None if
+    there is no limit."""
+
+    def __init__(self, chosen, always, minutes):
+        self.chosen, self.always, self.minutes = chosen, always, minutes
+        self.start = time.monotonic()
+        self.left = set(chosen)  # what has not ended
+
+    def in_order(self):
+        return [name for name in SECONDS if name in self.left]
+
+    def fits(self, name, alone=False):
+        """Whether there is time for the stage, and unless `alone` for what is left of those before it in the list of SECONDS, at the
+        pace of this machine so far."""
+        if not self.minutes or name in self.always:
+            return True
+        spent = time.monotonic() - self.start
+        pace = max(1.0, spent / max(1, sum(SECONDS[one] for one in self.chosen if one not in self.left)))
+        order = self.in_order()
+        before = [] if alone else order[:order.index(name)]
+        return spent + pace * sum(SECONDS[one] for one in (*before, name)) <= self.minutes * 60
+
+
+@contextlib.contextmanager
+def huge_pages():
+    """A compiler's memory in huge pages: it faults a fifth as often, which is a fifth to a third of its time where the machine is a
+    virtual one. Root's to set, and put back behind the check."""
+    before = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text(encoding="ascii")) if os.access(HUGE_PAGES, os.W_OK) else None
+    if not before:
+        yield
+        return
+    HUGE_PAGES.write_text("always", encoding="ascii")
+    try:
+        yield
+    finally:
+        HUGE_PAGES.write_text(before[1], encoding="ascii")
+
+
+def processor_times():
+    """Seconds that the machine's processors were idle, and all seconds, since it booted. proc(5): /proc/stat."""
+    numbers = [int(word) for word in pathlib.Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+    return numbers[3] + numbers[4], sum(numbers)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections that are accelerated before their first byte: VMA_LIFT_AT_CONNECT, which VMA_SPEC=latency sets."""
+import pathlib
+
+import pytest
+
+from lib import ports
+
+PROGRAM = pathlib.Path(__file__).parent / "programs/first_byte.py"
+COUNT = 20
+LONG = {"VMA_LIFT_AT_CONNECT": "20000000"}  # as long as it takes, on a machine that is busy with other work
+AT_ONCE = "after 0 sends and receives"
+
+
+def start(run, role, port, who, host="127.0.0.1", how="epoll", vma=True, env=None):
+    return run.start(role, ["/usr/bin/python3", "-B", PROGRAM, role, host, port, COUNT, who, how], vma=vma, env=env or LONG)
+
+
+def at_once(proc):
+    return sum(": accelerated: " in line and AT_ONCE in line for line in proc.log().lines)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("spec", ["none", "latency"])
+@pytest.mark.parametrize("how", ["recv", "poll", "select", "epoll"])
+def test_before_the_first_byte(run, port, how, spec, host):
+    """Of each connection, at both ends, however the acceptor waits for it."""
+    env = {**LONG, "VMA_SPEC": spec}
+    server = start(run, "serve", port, "client", host, how, env=env).wait_output("listens")
+    client = start(run, "call", port, "client", host, how, env=env).ok()
+    for proc in (server.ok(), client):
+        assert at_once(proc) == COUNT
+
+
+@pytest.mark.parametrize("how", ["recv", "poll", "select", "epoll"])
+def test_the_server_begins(run, port, how):
+    """What it says unasked goes by the kernel once. From then on connectors attach before connect() comes back, and it waits for
+    them; the connector's first call that moves bytes may come after that."""
+    server = start(run, "serve", port, "server", how=how).wait_output("listens")
+    client = start(run, "call", port, "server", how=how).ok()
+    for proc in (server.ok(), client):
+        assert at_once(proc) >= COUNT - 1
+
+
+def test_the_server_begins_and_is_waited_for_in_vain(run, port):
+    """One thread has both ends, and accepts after connect(): that is waited for once, not at each of twenty connections."""
+    both = start(run, "both", port, "server", env={"VMA_LIFT_AT_CONNECT": "200000"}).ok()  # long enough for whoever is there
+    assert sum("waited in vain" in line for line in both.log().lines) == 1
+
+
+def test_both_ends_in_one_thread(run, port):
+    """The helper thread takes what the connector brings."""
+    assert at_once(start(run, "both", port, "client").ok()) == 2 * COUNT
+
+
+def test_closed_at_once(run, port):
+    """A connection without a byte leaves nothing behind."""
+    server = start(run, "serve", port, "nobody").wait_output("listens")
+    start(run, "call", port, "nobody").ok()
+    server.ok()
+    assert not list(run.shm.glob("o-*"))
+
+
+@pytest.mark.parametrize("ours", ["serve", "call"])
+def test_the_other_one_has_no_library(run, port, ours):
+    """Then nobody waits: in this test it would be for longer than a test may take."""
+    env = {"VMA_LIFT_AT_CONNECT": "60000000"}
+    server = start(run, "serve", port, "client", vma=ours == "serve", env=env).wait_output("listens")
+    client = start(run, "call", port, "client", vma=ours == "call", env=env).ok()
+    for proc in (server.ok(), client):
+        assert "done" in proc.stdout()
+
+
+def test_a_server_that_was_killed(run, port):
+    """Of what it said one connection waits in vain, not twenty."""
+    stays = start(run, "serve", ports.free_port(), "client").wait_output("listens")  # else the words go with the killed one
+    killed = start(run, "serve", port, "client").wait_output("listens")
+    killed.kill()
+    server = start(run, "serve", port, "client", vma=False).wait_output("listens")
+    client = start(run, "call", port, "client", env={"VMA_LIFT_AT_CONNECT": "1000"}).ok()
+    assert sum("waited in vain" in line for line in client.log().lines) == 1
+    server.ok()
+    stays.kill()
