@@ -3,7 +3,8 @@
 
 Each stage is quiet: its output is in a log below build/check-logs, which is named when something in it fails. Cases are
 counted one by one (a cmocka case, a pytest test, a style check). Every skipped one is named with its reason, and counts as
-failed unless contrib/checks/skips.txt allows that reason.
+failed unless contrib/checks/skips.txt allows that reason. When all has ended, failed cases are run again, alone
+(contrib/checks/again.py).
 The last line of the output is "N passed, N failed, N skipped"; the exit status is 0 if nothing failed.
 """
 
@@ -13,7 +14,6 @@ import dataclasses
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -21,94 +21,13 @@ import time
 import traceback
 import xml.etree.ElementTree
 
-from checks import machine, skips
+from checks import again, machine, shaker, skips
+from checks.cases import FAIL, PASS, SKIP, Case, count, shorten, summary
+from checks.stage import BUILD, LOGS, ROOT, STAGE_TIMEOUT, Stage
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = ROOT / "build"
-LOGS = BUILD / "check-logs"
-PASS, FAIL, SKIP = "passed", "failed", "skipped"
-ASIDE_NICE = 5
-STAGE_TIMEOUT = 2400  # seconds, several times what a stage takes: one that hangs must not hang the machine it runs on
+UNSTABLE = LOGS / "unstable.txt"
 SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
-TELLING = (r"^E  ", r"(?i)^SUMMARY: |error\b.*:|^not ok|assert")  # lines that say why a case failed, the best first
-GIST, GIST_WIDTH = 4, 300  # so many of them end the output, and so much of each
 TAIL = 40  # lines of a failed stage's log that are shown
-CASE_HEAD, CASE_TAIL = 60, 140  # lines of a failed case's own output that are: what was wrong, and what its processes said
-SETTINGS = re.compile(r" VMA (INFO|DETAILS): .* \[VMA_\w+\]$")  # a process's log begins with a hundred of these: they are not shown
-
-
-@dataclasses.dataclass
-class Case:
-    name: str
-    status: str
-    detail: str = ""  # why it was skipped, or where to read of the failure
-    output: str = ""  # of a failed case: what it printed
-
-
-class Stage:
-    """One step of the check: runs commands into one log, and yields cases."""
-
-    def __init__(self, name, jobs, aside=False):
-        self.name = name
-        self.jobs = jobs
-        self.aside = aside
-        self.log = LOGS / f"{name}.log"
-        self.log.unlink(missing_ok=True)
-        self.deadline = time.monotonic() + STAGE_TIMEOUT * (2 if aside else 1)
-
-    def run(self, *command, cwd=ROOT, env=None, log=None):
-        """Exit status of the command, 124 if it took too long. Ends whatever it left behind in its session."""
-        with open(log or self.log, "ab") as log:
-            log.write(f"$ {' '.join(map(str, command))}\n".encode())
-            log.flush()
-            child = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            if self.aside:
-                give_way(child.pid)
-            try:
-                return child.wait(max(1.0, self.deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                log.write(b"stopped: it took too long\n")
-                return 124
-            finally:
-                try:
-                    os.killpg(child.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-                child.wait()
-
-    def one(self, *command):
-        """A command that is one case by itself: status 77 is skipped, for the reason it printed last."""
-        status = self.run(*command)
-        if status == 77:
-            return [Case(self.name, SKIP, self.text().rstrip().splitlines()[-1])]
-        return [Case(self.name, FAIL if status else PASS)]
-
-    def part(self, name):
-        """An empty log for one of several commands that run at the same time."""
-        log = LOGS / f"{self.name}-{name}.log"
-        log.unlink(missing_ok=True)
-        return log
-
-    def text(self):
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-
-def give_way(pid):
-    """The process, and all that it starts, gets a third of what others get where they compete for a processor, which is enough to go
-    on beside a machine's other work."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, pid, ASIDE_NICE)
-        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(ASIDE_NICE), encoding="ascii")  # sched(7): of a session, where it is on
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # a kernel without groups; a process that has ended
 
 
 def configure(stage, folder, *arguments):
@@ -139,7 +58,12 @@ def make_check(stage, folder, *arguments, goals=("all",)):
     return count_verdicts(stage, folder, status)
 
 
-def count_verdicts(stage, folder, status):
+def units_again(stage, folder, programs):
+    status = stage.run("make", "-C", folder, "check-TESTS", f"TESTS={' '.join(programs)}")
+    return count_verdicts(stage, folder, status)
+
+
+def count_verdicts(stage, folder, status, again_by=units_again):
     """The cases that automake's test drivers reported in the stage's log; `folder` has the logs of each program."""
     cases = []
     for verdict, name in re.findall(r"^(PASS|FAIL|SKIP|ERROR|XPASS|XFAIL): (.*)$", stage.text(), re.MULTILINE):
@@ -152,6 +76,8 @@ def count_verdicts(stage, folder, status):
             cases.append(Case(name, PASS))
         else:
             cases.append(failed_case(folder, name))
+    for case in cases:
+        case.again = (again_by, folder, case.name.split(" ")[0])
     if status and not any(case.status == FAIL for case in cases):
         cases.append(Case("make", FAIL, f"exit status {status}"))
     return cases
@@ -179,6 +105,10 @@ def pytest(stage, folder, parts, at_once=None):
         return [case for run in runs for case in run.result()]
 
 
+def pytest_again(stage, folder, names):
+    return pytest(stage, folder, {"pytest": names})
+
+
 def pytest_part(stage, folder, share, name, arguments):
     """The cases of one pytest, which reports each test in JUnit's XML. `share` keeps its ports apart from other parts'."""
     log = stage.part(name)
@@ -186,27 +116,37 @@ def pytest_part(stage, folder, share, name, arguments):
     report.unlink(missing_ok=True)
     status = stage.run(
         *(sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
-        *(f"--junitxml={report}", *arguments),
+        *("-o", "junit_family=xunit1", f"--junitxml={report}", *arguments),  # that family names files
         env={"VMA_BUILD": str(folder), "FABTESTS_SHARE": share},
         log=log,
     )
     said = log.read_text(encoding="utf-8", errors="replace")
     if not report.exists():
         return [Case("pytest", FAIL, f"exit status {status}", said)]
-    cases = []
-    for test in xml.etree.ElementTree.parse(report).iter("testcase"):
-        name = f"{test.get('classname')}.{test.get('name')}"
-        skipped = test.find("skipped")
-        failures = [*test.iter("failure"), *test.iter("error")]
-        if failures:
-            cases.append(Case(name, FAIL, f"see {log.relative_to(ROOT)}", failures[0].text or ""))
-        elif skipped is not None:
-            cases.append(Case(name, SKIP, skipped.get("message", "")))
-        else:
-            cases.append(Case(name, PASS))
-    if status and not any(case.status == FAIL for case in cases):
+    cases = [pytest_case(test, folder, log) for test in xml.etree.ElementTree.parse(report).iter("testcase")]
+    if status == 124:
+        cases.append(Case(name, FAIL, f"stopped after {len(cases)} cases: it took too long, in {under_way(said)}", said))
+    elif status and not any(case.status == FAIL for case in cases):
         cases.append(Case("pytest", FAIL, f"exit status {status}", said))
     return cases
+
+
+def pytest_case(test, folder, log):
+    """What JUnit's XML says of one."""
+    name = f"{test.get('classname')}.{test.get('name')}"
+    mine = (pytest_again, folder, f"fabtests/{test.get('file')}::{test.get('name')}")
+    skipped = test.find("skipped")
+    failures = [*test.iter("failure"), *test.iter("error")]
+    if failures:
+        output = "\n".join(failure.text or "" for failure in failures)
+        return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output, again=mine)
+    return Case(name, PASS if skipped is None else SKIP, "" if skipped is None else skipped.get("message", ""), again=mine)
+
+
+def under_way(said):
+    """The test that a stopped pytest had begun: its line of the log has no verdict yet."""
+    begun = [line for line in said.splitlines() if "::" in line and not re.search(r" \[ *\d+%\]$", line)]
+    return begun[-1].strip() if begun else "none"
 
 
 def stage_build(stage):
@@ -305,7 +245,11 @@ def stage_cross(stage):
     status = stage.run(sys.executable, "-B", "contrib/checks/cross.py", "--jobs", str(stage.jobs))
     if status == 77:
         return [Case("cross.py", SKIP, stage.text().rstrip().splitlines()[-1])]
-    return count_verdicts(stage, ROOT / "build-aarch64", status)
+    return count_verdicts(stage, ROOT / "build-aarch64", status, cross_again)
+
+
+def cross_again(stage, *_):
+    return stage_cross(stage)
 
 
 def stage_distcheck(stage):
@@ -319,7 +263,14 @@ def stage_distcheck(stage):
     make = ["make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", flags, "fabtests_programs="]
     status = stage.run(*(fixed if works else []), *make, env={"XZ_OPT": "-1"})  # nobody downloads it
     tree = next((path for path in BUILD.glob("ofi-vma-*/_build/sub") if path.is_dir()), BUILD)
-    return [Case("tarball", FAIL if status else PASS), *count_verdicts(stage, tree, status)]
+    cases = count_verdicts(stage, tree, status)
+    for case in (tarball := Case("tarball", FAIL if status else PASS)), *cases:
+        case.again = (distcheck_again, ROOT, case.name.split(" ")[0])  # what comes behind the tests has not been run
+    return [tarball, *cases]
+
+
+def distcheck_again(stage, *_):
+    return stage_distcheck(stage)
 
 
 def stage_model(stage):
@@ -364,23 +315,6 @@ def judge_skips(stage, cases, allowed):
     return [judge(case) for case in cases]
 
 
-def count(cases):
-    return ", ".join(f"{sum(c.status == s for c in cases)} {s}" for s in (PASS, FAIL, SKIP))
-
-
-def shorten(lines):
-    lines = [line for line in lines if not SETTINGS.search(line)]
-    left_out = len(lines) - CASE_HEAD - CASE_TAIL
-    return lines if left_out <= 0 else [*lines[:CASE_HEAD], f"[{left_out} lines left out]", *lines[-CASE_TAIL:]]
-
-
-def gist(output):
-    """Of what a failed case printed the lines that most likely say why: whoever sees the end of the output only reads these."""
-    lines = [line.strip() for line in output.splitlines()]
-    telling = next((found for pattern in TELLING if (found := [line for line in lines if re.search(pattern, line)])), lines[-GIST:])
-    return [line[:GIST_WIDTH] for line in telling[:GIST]]
-
-
 def show_failures(stage, failed):
     shown = {case.output: case.name for case in reversed(failed)}  # cases of one program share its log
     for output, name in reversed(shown.items()):
@@ -402,11 +336,12 @@ class Progress:
         self.pace = machine.Pace(chosen, FIRST, minutes)
         self.allowed = skips.load()
         self.everything = []
+        self.times = {}  # of each stage
         self.begun = 0
         self.lock = threading.Lock()
 
     def run(self):
-        """The cases of all. Nothing is run where the build failed."""
+        """The cases of all. Nothing else is run where the build failed."""
         if any(case.status == FAIL for case in self.stages(FIRST[:1])):
             return self.everything
         self.stages(FIRST[1:])
@@ -420,6 +355,7 @@ class Progress:
                 self.stage(name, False)
             else:
                 self.leave_out(name)
+        self.ask_again()
         return self.everything
 
     def stages(self, names, aside=False):
@@ -428,7 +364,24 @@ class Progress:
     def leave_out(self, name):
         print(f"{name}: NOT RUN: at the pace of this machine it would not end within {self.pace.minutes} minutes", flush=True)
         cases = judge_skips(name, [Case("all of it", SKIP, f"no time was left of {self.pace.minutes} minutes")], self.allowed)
-        self.everything += [dataclasses.replace(case, name=f"{name}: {case.name}") for case in cases]
+        self.everything += [dataclasses.replace(case, stage=name) for case in cases]
+        self.times[name] = "not run"
+
+    def ask_again(self):
+        """Each failed case once more, with nothing beside it."""
+        for name in STAGES:
+            mine = [case for case in self.everything if case.stage == name]
+            begin = time.monotonic()
+            now = again.ask(name, mine, lambda turn, name=name: self.stage_again(name, turn), self.pace.is_late)
+            if now == mine:
+                continue
+            self.everything = [case for case in self.everything if case.stage != name] + now
+            print(f"{name}, again: {sum(case.unstable for case in now)} unstable ({time.monotonic() - begin:.0f} s)", flush=True)
+        again.keep(UNSTABLE, self.everything)
+
+    def stage_again(self, name, turn):
+        print(f"{name}: what failed is run again, alone ({turn}/{again.TURNS}) ...", flush=True)
+        return Stage(f"again-{turn}-{name}", self.jobs, timeout=again.TIMEOUT)
 
     def stage(self, name, aside):
         action, what = STAGES[name]
@@ -436,7 +389,8 @@ class Progress:
             self.begun += 1
             number = f"[{self.begun}/{len(self.chosen)}]"
             print(f"{number} {name}: {what}{', aside' if aside else ''} ...", flush=True)
-        stage, start, (idle, total) = Stage(name, self.jobs, aside), time.monotonic(), machine.processor_times()
+        stage = Stage(name, self.jobs, aside, STAGE_TIMEOUT * self.pace.pace() * (2 if aside else 1))
+        start, (idle, total) = time.monotonic(), machine.processor_times()
         try:
             cases = judge_skips(name, action(stage), self.allowed)
         except Exception:  # a fault of this script, or of the machine, is a failure to report and not the end of it
@@ -445,12 +399,27 @@ class Progress:
         share = 100 * (now_idle - idle) / max(1, now_total - total)
         with self.lock:
             self.pace.left.discard(name)
-            print(f"{number} {name}: {count(cases)} ({time.monotonic() - start:.0f} s, processors {share:.0f} % idle)", flush=True)
+            self.times[name] = f"{time.monotonic() - start:.0f} s"
+            print(f"{number} {name}: {count(cases)} ({self.times[name]}, processors {share:.0f} % idle)", flush=True)
             failed = [case for case in cases if case.status == FAIL]
             if failed:
                 show_failures(stage, failed)
-            self.everything += [dataclasses.replace(case, name=f"{name}: {case.name}") for case in cases]
+            self.everything += [dataclasses.replace(case, stage=name) for case in cases]
         return cases
+
+
+def shake_stage(name, jobs, repeat, load):
+    """The stage so many times beside so many busy loops; each run has its own logs."""
+
+    def run(turn):
+        print(f"[{turn}/{repeat}] {name}, beside {load} busy loops ...", flush=True)
+        cases = judge_skips(name, STAGES[name][0](Stage(f"{name}-{turn}", jobs)), skips.load())
+        print(f"[{turn}/{repeat}] {name}: {count(cases)}", flush=True)
+        return cases
+
+    if name != "build" and any(case.status == FAIL for case in stage_build(Stage("build", jobs))):
+        return 1
+    return 1 if shaker.shake(run, repeat, load) else 0
 
 
 def main():
@@ -458,6 +427,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=int, metavar="N",
                         help="begin no stage that would not end within them at the pace of this machine so far, and say so (default: no limit)")
+    parser.add_argument("--repeat", type=int, metavar="N", help="run one stage N times, and say how often each case failed")
+    parser.add_argument("--load", type=int, default=0, metavar="L", help="with --repeat: beside L busy loops (default: 0)")
     parser.add_argument("--list", action="store_true", help="name the stages and stop")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="run only these (build is run before them)")
     args = parser.parse_args()
@@ -468,19 +439,18 @@ def main():
     unknown = set(args.stages) - set(STAGES)
     if unknown:
         parser.error(f"no stage {', '.join(sorted(unknown))}; see --list")
+    if args.repeat and len(args.stages) != 1:
+        parser.error("--repeat takes one stage")
 
     LOGS.mkdir(parents=True, exist_ok=True)
+    if args.repeat:
+        return shake_stage(args.stages[0], args.jobs, args.repeat, args.load)
+    UNSTABLE.unlink(missing_ok=True)
     chosen = [name for name in STAGES if not args.stages or name in args.stages or name == "build"]
     with machine.huge_pages():
-        everything = Progress(chosen, args.jobs, args.minutes).run()
-
-    for status in (SKIP, FAIL):
-        for case in everything:
-            if case.status == status:
-                print(f"{status}: {case.name}" + (f" ({case.detail})" if case.detail else ""))
-                for line in gist(case.output):
-                    print(f"    | {line}")
-    print(count(everything), flush=True)
+        progress = Progress(chosen, args.jobs, args.minutes)
+        everything = progress.run()
+    print("\n".join(summary(everything, progress.times)), flush=True)
     return 1 if any(case.status == FAIL for case in everything) else 0
 
 

@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""contrib/check.py: allowed skips are judged as they should be, and stages are left out where there is no time for them."""
+"""contrib/check.py: allowed skips are judged as they should be, stages are left out where there is no time for them, and failed cases are
+run again."""
 
 import contextlib
 import io
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check  # noqa: E402
+from checks import stage as stage_module  # noqa: E402
 import machine  # noqa: E402
 import skips  # noqa: E402
 
@@ -141,6 +147,151 @@ class Minutes(unittest.TestCase):
             progress.leave_out("fuzz")
         self.assertIn("fuzz: NOT RUN", said.getvalue())
         self.assertEqual([case.status for case in progress.everything], [check.SKIP])
+
+
+FORGIVEN = [
+    "AssertionError: timed out after 60 s waiting for port 7001 to listen",
+    "client did not end within 60 s",
+    "assert 2093 < 2079",
+    "carried 812 lost 3 doubled 2 held 4 marked 0",
+    "server ended with status 1",
+]
+UNFORGIVEN = [
+    "==12==ERROR: AddressSanitizer: heap-use-after-free on address 0x1",
+    "WARNING: ThreadSanitizer: data race (pid=1)",
+    "ring.cpp:12:3: runtime error: signed integer overflow",
+    "server crashed: SIGSEGV",
+    "client ended with status -11",
+    "# exit status: 139",
+    "wrong byte at 4096; these stand at 0",
+    "flow 3: doubled, wrong byte at 12",
+    "recv: end of the stream with 12 bytes missing",
+    "assert (4096, 'end') == (8192, 'end')",
+]
+
+
+class Again(unittest.TestCase):
+    """What a second run makes good. The cases are a function's, which is told what each run comes to."""
+
+    def setUp(self):
+        self.runs = []
+
+    def case(self, name, status, output="", again=True):
+        return check.Case(name, status, output=output, again=(self.run_again, "folder", name) if again else None)
+
+    def run_again(self, _stage, _folder, names):
+        self.asked.append(names)
+        return [self.case(name, *self.runs.pop(0)) for name in names]
+
+    def ask(self, cases, *runs, late=False):
+        self.runs, self.asked = list(runs), []
+        said = check.again.ask("stage", cases, lambda turn: None, lambda: late)
+        return [(case.status, case.unstable) for case in said]
+
+    def test_what_is_never_forgiven(self):
+        for output in FORGIVEN:
+            with self.subTest(output):
+                self.assertIsNone(check.again.unforgiven(output))
+        for output in UNFORGIVEN:
+            with self.subTest(output):
+                self.assertIsNotNone(check.again.unforgiven(output))
+
+    def test_passes_then(self):
+        cases = [self.case("a", check.PASS), self.case("b", check.FAIL), self.case("c", check.FAIL)]
+        self.assertEqual(self.ask(cases, (check.PASS,), (check.FAIL,), (check.PASS,)),
+                         [(check.PASS, False), (check.PASS, True), (check.PASS, True)])
+        self.assertEqual(self.asked, [["b", "c"], ["c"]])
+
+    def test_fails_each_time(self):
+        self.assertEqual(self.ask([self.case("a", check.FAIL)], (check.FAIL,), (check.FAIL,)), [(check.FAIL, False)])
+
+    def test_a_skip_is_no_pass(self):
+        self.assertEqual(self.ask([self.case("a", check.FAIL)], (check.SKIP,), (check.SKIP,)), [(check.FAIL, False)])
+
+    def test_a_crash(self):
+        self.assertEqual(self.ask([self.case("a", check.FAIL, UNFORGIVEN[3])]), [(check.FAIL, False)])
+        self.assertEqual(self.asked, [])
+        self.assertEqual(self.ask([self.case("a", check.FAIL)], (check.FAIL, UNFORGIVEN[3])), [(check.FAIL, False)])
+        self.assertEqual(self.asked, [["a"]])
+
+    def test_what_cannot_be_run_alone(self):
+        self.assertEqual(self.ask([self.case("build", check.FAIL, again=False)]), [(check.FAIL, False)])
+
+    def test_too_many(self):
+        cases = [self.case(str(number), check.FAIL) for number in range(check.again.MOST + 1)]
+        self.assertEqual({status for status, _ in self.ask(cases)}, {check.FAIL})
+        self.assertEqual(self.asked, [])
+
+    def test_too_late(self):
+        self.assertEqual(self.ask([self.case("a", check.FAIL)], late=True), [(check.FAIL, False)])
+
+    def test_it_is_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "unstable.txt")
+            check.again.keep(file, [self.case("a", check.PASS)])
+            self.assertFalse(file.exists())
+            case = check.Case("test_it", check.PASS, output="E   timed out\n", stage="lab", unstable=True)
+            check.again.keep(file, [case])
+            check.again.keep(file, [case])
+            self.assertRegex(file.read_text(encoding="utf-8"), r"^(\S+ \S+ lab: test_it\n    E   timed out\n){2}$")
+
+    def test_pytest_is_asked(self):
+        """A test that fails the first time, by the commands of the check itself."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "fabtests").mkdir()
+            (root / "fabtests" / "pytest.ini").touch()
+            (root / "fabtests" / "test_it.py").write_text(
+                "import pathlib\nimport pytest\n\n@pytest.mark.parametrize('at', ['a b', 'c'])\ndef test_first(at):\n"
+                "    mark = pathlib.Path(__file__).with_name(at)\n    there = mark.exists()\n    mark.touch()\n    assert there\n",
+                encoding="utf-8")
+            stage = TemporaryStage(root)
+            with unittest.mock.patch.object(check, "ROOT", root):
+                cases = check.pytest(stage, root, {"it": ["fabtests"]})
+                self.assertEqual([case.status for case in cases], [check.FAIL] * 2)
+                said = check.again.ask("it", cases, lambda turn: stage, lambda: False)
+            self.assertEqual([(case.status, case.unstable) for case in said], [(check.PASS, True)] * 2)
+
+
+class TemporaryStage:
+    """A stage of the check whose commands and logs are below a folder."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def part(self, name):
+        return self.root / f"{name}.log"
+
+    def run(self, *command, env, log):
+        with open(log, "wb") as out:
+            return subprocess.run(command, cwd=self.root, env={**os.environ, **env}, stdout=out, stderr=out, check=False).returncode
+
+
+class Stopped(unittest.TestCase):
+    def test_what_was_under_way(self):
+        self.assertEqual(check.under_way("a.py::test_one[x y] PASSED [ 50%]\na.py::test_two \n!!! KeyboardInterrupt !!!\n"),
+                         "a.py::test_two")
+
+    def test_a_command_tells_how_far_it_came(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(stage_module, "LOGS", pathlib.Path(folder)):
+            stage = stage_module.Stage("it", 1, timeout=0)
+            self.assertEqual(stage.run("sh", "-c", "trap 'echo so far; exit' INT; while :; do sleep 0.01; done"), 124)
+            self.assertIn("so far", stage.text())
+
+
+class Summary(unittest.TestCase):
+    def test_the_end_tells(self):
+        cases = [check.Case("a", check.PASS, stage="lab"),
+                 check.Case("b", check.SKIP, "one processor", stage="lab"),
+                 check.Case("c", check.SKIP, "one processor", stage="lab"),
+                 check.Case("d", check.PASS, "see a log", "E   timed out\n", stage="lab", unstable=True),
+                 check.Case("e", check.FAIL, "see a log", "E   1 != 2\nmore\n", stage="lab")]
+        self.assertEqual(check.summary(cases, {"lab": "12 s", "fuzz": "not run"}), [
+            "skipped: lab: 2 cases (one processor)",
+            "stages: lab 12 s, fuzz not run",
+            "unstable: lab: d (see a log)", "    | E   timed out",
+            "failed: lab: e (see a log)", "    | E   1 != 2",
+            "2 passed, 1 failed, 2 skipped"])
 
 
 if __name__ == "__main__":

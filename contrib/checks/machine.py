@@ -13,6 +13,8 @@ HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SECONDS = {"build": 167, "make-check": 136, "fabtests": 780, "lab": 330, "asan": 425, "tidy": 155, "packages": 320, "distcheck": 500,
            "fuzz": 90, "cross": 85, "model": 80}
 
+AGAIN_MINUTES = 10  # beyond the limit of a check in which failed cases are run again
+
 
 class Pace:
     """What of the stages `chosen` there is time for. `always`: those that run in any case. `minutes`: of the whole check, None if
@@ -31,11 +33,20 @@ class Pace:
         pace of this machine so far."""
         if not self.minutes or name in self.always:
             return True
-        spent = time.monotonic() - self.start
-        pace = max(1.0, spent / max(1, sum(SECONDS[one] for one in self.chosen if one not in self.left)))
         order = self.in_order()
         before = [] if alone else order[:order.index(name)]
-        return spent + pace * sum(SECONDS[one] for one in (*before, name)) <= self.minutes * 60
+        return self.spent() + self.pace() * sum(SECONDS[one] for one in (*before, name)) <= self.minutes * 60
+
+    def spent(self):
+        return time.monotonic() - self.start
+
+    def pace(self):
+        """How many times as long as there the stages have taken here, 1 at least."""
+        return max(1.0, self.spent() / max(1, sum(SECONDS[one] for one in self.chosen if one not in self.left)))
+
+    def is_late(self):
+        """Whether not even a failed case can be run again."""
+        return self.minutes is not None and self.spent() > (self.minutes + AGAIN_MINUTES) * 60
 
 
 @contextlib.contextmanager
