@@ -13,6 +13,7 @@ import concurrent.futures
 import dataclasses
 import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -58,8 +59,8 @@ def make_check(stage, folder, *arguments, goals=("all",)):
     return count_verdicts(stage, folder, status)
 
 
-def units_again(stage, folder, programs):
-    status = stage.run("make", "-C", folder, "check-TESTS", f"TESTS={' '.join(programs)}")
+def units_again(stage, folder, programs, env):
+    status = stage.run("make", "-C", folder, "check-TESTS", f"TESTS={' '.join(programs)}", env=env)
     return count_verdicts(stage, folder, status)
 
 
@@ -97,27 +98,28 @@ def failed_case(folder, name):
     return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output)
 
 
-def pytest(stage, folder, parts, at_once=None):
+def pytest(stage, folder, parts, at_once=None, env=None):
     """Whole programs over the libraries in `folder`. Each part, a name and the arguments of one pytest, begins as soon as fewer than
     `at_once` (by default all) are under way."""
     with concurrent.futures.ThreadPoolExecutor(at_once or len(parts)) as pool:
-        runs = [pool.submit(pytest_part, stage, folder, f"{n}/{len(parts)}", *part) for n, part in enumerate(parts.items())]
+        runs = [pool.submit(pytest_part, stage, folder, f"{n}/{len(parts)}", *part, env or {}) for n, part in enumerate(parts.items())]
         return [case for run in runs for case in run.result()]
 
 
-def pytest_again(stage, folder, names):
-    return pytest(stage, folder, {"pytest": names})
+def pytest_again(stage, folder, names, env):
+    return pytest(stage, folder, {"pytest": names}, env=env)
 
 
-def pytest_part(stage, folder, share, name, arguments):
+def pytest_part(stage, folder, share, name, arguments, env):
     """The cases of one pytest, which reports each test in JUnit's XML. `share` keeps its ports apart from other parts'."""
     log = stage.part(name)
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     status = stage.run(
         *(sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
-        *("-o", "junit_family=xunit1", f"--junitxml={report}", *arguments),  # that family names files
-        env={"VMA_BUILD": str(folder), "FABTESTS_SHARE": share},
+        *("-o", "junit_family=xunit1", "-o", "junit_logging=out-err", "-o", "junit_log_passing_tests=false"),  # that family names files
+        *(f"--junitxml={report}", *arguments),
+        env={**env, "VMA_BUILD": str(folder), "FABTESTS_SHARE": share},
         log=log,
     )
     said = log.read_text(encoding="utf-8", errors="replace")
@@ -138,7 +140,7 @@ def pytest_case(test, folder, log):
     skipped = test.find("skipped")
     failures = [*test.iter("failure"), *test.iter("error")]
     if failures:
-        output = "\n".join(failure.text or "" for failure in failures)
+        output = "\n".join(said.text or "" for said in (*failures, *test.iter("system-out"), *test.iter("system-err")))
         return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output, again=mine)
     return Case(name, PASS if skipped is None else SKIP, "" if skipped is None else skipped.get("message", ""), again=mine)
 
@@ -446,6 +448,8 @@ def main():
     if args.repeat:
         return shake_stage(args.stages[0], args.jobs, args.repeat, args.load)
     UNSTABLE.unlink(missing_ok=True)
+    os.environ.setdefault("FABTESTS_SEED", str(random.randrange(1, 1 << 31)))  # a case that is run again draws the same
+    print(f"FABTESTS_SEED={os.environ['FABTESTS_SEED']}")
     chosen = [name for name in STAGES if not args.stages or name in args.stages or name == "build"]
     with machine.huge_pages():
         progress = Progress(chosen, args.jobs, args.minutes)

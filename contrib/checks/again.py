@@ -25,23 +25,26 @@ def unforgiven(output):
     """What of it no second run makes good, or None."""
     return next((what for what, pattern in UNFORGIVEN.items() if re.search(pattern, output)), None)
 
+SEED = re.compile(r"\b(\w+_SEED)=(\d+)\b")  # what a case prints that draws, and takes from its environment
+
 
 def groups(cases):
-    """[(function, folder, names)] of those that can be run together: one after the other, and nothing beside them."""
+    """[(function, folder, names, environment)] of those that can be run together: one after the other, and nothing beside them. Each
+    draws what it drew when it failed."""
     found = {}
     for case in cases:
         function, folder, name = case.again
-        found.setdefault((function, folder), {})[name] = None
-    return [(*key, list(names)) for key, names in found.items()]
+        found.setdefault((function, folder, tuple(sorted(set(SEED.findall(case.output))))), {})[name] = None
+    return [(function, folder, list(names), dict(seeds)) for (function, folder, seeds), names in found.items()]
 
 
 def run(stage, cases):
     """{name: cases} of what came of each."""
     came = {}
-    for function, folder, names in groups(cases):
-        for case in function(stage, folder, names):
+    for function, folder, names, env in groups(cases):
+        for case in function(stage, folder, names, env):
             if case.again:
-                came.setdefault((case.again[0], folder, case.again[2]), []).append(case)
+                came.setdefault(case.again, []).append(case)
     return came
 
 

@@ -13,8 +13,8 @@ SETTINGS = re.compile(r" VMA (INFO|DETAILS): .* \[VMA_\w+\]$")  # a process's lo
 
 @dataclasses.dataclass
 class Case:
-    """`again`: a function of a stage, a folder and names that runs cases once more, the folder, and the name of this one. None: it
-    can't be run by itself."""
+    """`again`: a function of a stage, a folder, names and an environment that runs cases once more, the folder, and the name of this one.
+    None: it can't be run by itself."""
 
     name: str
     status: str

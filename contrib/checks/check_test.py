@@ -179,12 +179,13 @@ class Again(unittest.TestCase):
     def case(self, name, status, output="", again=True):
         return check.Case(name, status, output=output, again=(self.run_again, "folder", name) if again else None)
 
-    def run_again(self, _stage, _folder, names):
+    def run_again(self, _stage, _folder, names, env):
         self.asked.append(names)
+        self.seeds.append(env)
         return [self.case(name, *self.runs.pop(0)) for name in names]
 
     def ask(self, cases, *runs, late=False):
-        self.runs, self.asked = list(runs), []
+        self.runs, self.asked, self.seeds = list(runs), [], []
         said = check.again.ask("stage", cases, lambda turn: None, lambda: late)
         return [(case.status, case.unstable) for case in said]
 
@@ -201,6 +202,10 @@ class Again(unittest.TestCase):
         self.assertEqual(self.ask(cases, (check.PASS,), (check.FAIL,), (check.PASS,)),
                          [(check.PASS, False), (check.PASS, True), (check.PASS, True)])
         self.assertEqual(self.asked, [["b", "c"], ["c"]])
+
+    def test_it_draws_the_same(self):
+        self.ask([self.case("a", check.FAIL, "# VMA_TEST_SEED=12\nFUZZ_SEED=7"), self.case("b", check.FAIL)], (check.PASS,), (check.PASS,))
+        self.assertEqual(self.seeds, [{"VMA_TEST_SEED": "12", "FUZZ_SEED": "7"}, {}])
 
     def test_fails_each_time(self):
         self.assertEqual(self.ask([self.case("a", check.FAIL)], (check.FAIL,), (check.FAIL,)), [(check.FAIL, False)])
@@ -243,12 +248,14 @@ class Again(unittest.TestCase):
             (root / "fabtests" / "pytest.ini").touch()
             (root / "fabtests" / "test_it.py").write_text(
                 "import pathlib\nimport pytest\n\n@pytest.mark.parametrize('at', ['a b', 'c'])\ndef test_first(at):\n"
-                "    mark = pathlib.Path(__file__).with_name(at)\n    there = mark.exists()\n    mark.touch()\n    assert there\n",
+                "    mark = pathlib.Path(__file__).with_name(at)\n    there = mark.exists()\n    mark.touch()\n    print('FUZZ_SEED=3')\n"
+                "    assert there\n",
                 encoding="utf-8")
             stage = TemporaryStage(root)
             with unittest.mock.patch.object(check, "ROOT", root):
                 cases = check.pytest(stage, root, {"it": ["fabtests"]})
                 self.assertEqual([case.status for case in cases], [check.FAIL] * 2)
+                self.assertTrue(all("assert False" in case.output and "FUZZ_SEED=3" in case.output for case in cases))
                 said = check.again.ask("it", cases, lambda turn: stage, lambda: False)
             self.assertEqual([(case.status, case.unstable) for case in said], [(check.PASS, True)] * 2)
 
