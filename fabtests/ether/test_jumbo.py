@@ -109,7 +109,7 @@ def test_kernel_leaves_sums_out(hosts, talk, family, left, right, mtu):
             exchange(program, sock, SIZE)
         program.do("close")
     counters = program.counters()
-    assert counters["malformed"] == 0 and counters["timeouts"] < 5
+    assert counters["malformed"] == 0 and counters["timeouts"] - counters["undone"] < 5  # those of a kernel that was late are undone
 
 
 ENV = {"FI_PROVIDER_PATH": str(build.provider_dir()), "IPATH_NO_BACKTRACE": "1"}

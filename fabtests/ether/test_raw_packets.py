@@ -243,7 +243,7 @@ def test_receiving_without_a_copy(run, hosts, extra_api, scenario):
     sender.stop()
     receiver.finish()
     assert "accelerated: port wire" in receiver.proc.stderr()
-    assert lent and (int(lent[1]) == 20000 if scenario == "udp_zcopy" else int(lent[1]) > 10 * int(lent[2]))
+    assert lent and (int(lent[1]) == 20000 if scenario == "udp_zcopy" else int(lent[1]) > 0 and int(lent[2]) == 0)
 
 
 @pytest.mark.parametrize("scenario, told", [("ring", "device wire: interrupts after 33 completions or 65535 us"),

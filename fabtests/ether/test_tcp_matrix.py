@@ -161,7 +161,8 @@ def test_mtu(run, wire, family, mtu):
             assert talk.info()["mss"] == mtu - headers - 12
             exchange(talk, sock, SIZE if mtu > 68 else SIZE // 8)
         talk.do("close")
-    assert talk.counters()["timeouts"] < 5 # not all that is long; some may be of a kernel that was late
+    counters = talk.counters()
+    assert counters["timeouts"] - counters["undone"] < 5 # not all that is long; those of a kernel that was late are undone
     talk.close()
     talk.proc.ok()
 

@@ -58,8 +58,10 @@ def receive_stream(run, wire, scenario):
 
 
 def test_a_stream_without_a_copy(run, wire):
+    """From the first loan on all is lent: the receiver waits for input before each receive, and gives back at once. Before that the
+    kernel has the connection, and the sender sends little until it is told of a loan."""
     lent, copied, length = receive_stream(run, wire, "tcp_zcopy")
-    assert lent > length / 4096 * 0.9 and copied < lent / 10
+    assert copied == 0 and lent > length / 4096 / 2
 
 
 def test_a_stream_that_is_kept(run, wire):

@@ -77,7 +77,7 @@ class Proxy:
 def no_errors(load):
     text = load.ok().stdout()
     assert "Non-2xx" not in text and "Socket errors" not in text, text
-    assert int(re.search(r"(\d+) requests in", text)[1]) > 50, text
+    assert int(re.search(r"(\d+) requests in", text)[1]) > 0, text
 
 
 @pytest.mark.parametrize("mode", ["http", "tcp"])

@@ -192,9 +192,9 @@ def reply_to(message):
     return message[:2] + bytes([message[2] | 4]) + message[3:]
 
 
-def impostor(client, answer, *options, status):
+def impostor(client, answer, *options, status, timeout=100):
     server = Impostor(answer)
-    proc, result = client("--udp", "--count", 5, "--warm-up", 0, "--timeout", 100, "--check", *options,
+    proc, result = client("--udp", "--count", 5, "--warm-up", 0, "--timeout", timeout, "--check", *options,
                           host=f"127.0.0.1:{server.port}", status=status)
     server.join(30)
     assert not server.is_alive()
@@ -214,7 +214,7 @@ def test_replies_of_wrong_length(client):
 
 def test_strangers_and_late_replies(client):
     """Neither is taken for a reply: other sessions are counted, and so is what comes a second time."""
-    _, test = impostor(client, lambda m: [bytes([m[0] ^ 1]) + m[1:], m, reply_to(m), reply_to(m)], status=0)
+    _, test = impostor(client, lambda m: [bytes([m[0] ^ 1]) + m[1:], m, reply_to(m), reply_to(m)], status=0, timeout=20_000)
     assert test["client"]["received"] == 5 and test["lost"] == 0
     assert test["client"]["foreign"] == 5 and 3 <= test["client"]["reordered"] <= 5
 

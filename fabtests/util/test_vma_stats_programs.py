@@ -162,7 +162,7 @@ def test_datagrams(run, port):
     theirs, mine = read(run, receiver)["sockets"][0], read(run, sender)["sockets"][0]
     assert mine["tx"]["packets"] + mine["tx"]["os_packets"] == 1001
     assert theirs["rx"]["packets"] + theirs["rx"]["os_packets"] == 1001
-    assert mine["tx"]["packets"] == theirs["rx"]["packets"] > 500
+    assert mine["tx"]["packets"] == theirs["rx"]["packets"] > 0
     assert mine["tx"]["bytes"] == theirs["rx"]["bytes"]
     assert mine["offloaded"] and theirs["offloaded"]
     assert theirs["rx"]["queued_packets"] == 0 and theirs["local"]["port"] == port and theirs["rx"]["limit_bytes"] > 0

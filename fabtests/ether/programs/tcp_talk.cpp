@@ -262,9 +262,11 @@ private:
     {
         const inet::TcpCounters &n = tcp_.counters();
         std::printf("in %lu out %lu malformed %lu challenges %lu resets_in %lu resets_out %lu retransmissions %lu "
-                    "timeouts %lu recoveries %lu out_of_order %lu duplicates %lu no_memory %lu unmatched %lu open %u\n",
+                    "timeouts %lu undone %lu recoveries %lu out_of_order %lu duplicates %lu no_memory %lu unmatched "
+                    "%lu open %u\n",
                     n.in, n.out, n.malformed, n.challenges, n.resets_in, n.resets_out, n.retransmissions, n.timeouts,
-                    n.recoveries, n.out_of_order, n.duplicates, n.no_memory, n.unmatched, tcp_.open_connections());
+                    n.undone, n.recoveries, n.out_of_order, n.duplicates, n.no_memory, n.unmatched,
+                    tcp_.open_connections());
         std::fflush(stdout);
     }
 

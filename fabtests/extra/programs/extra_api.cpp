@@ -325,6 +325,7 @@ using namespace extra_test;
 int main(int argc, char **argv)
 {
     if (argc > 3 && std::strncmp(argv[1], "send", 4) == 0) {
+        g_port = argv[3];
         sockaddr_in to = {};
         to.sin_family = AF_INET;
         to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(argv[3])));

@@ -2,6 +2,7 @@
 // What receives a stream without a copy, on this host or by a port.
 #include "fabtests/extra/programs/extra_api.hpp"
 
+#include <algorithm>
 #include <thread>
 
 namespace extra_test {
@@ -11,10 +12,25 @@ namespace {
 constexpr unsigned kSmall = 200;      // messages, at least
 constexpr unsigned kPatience = 30000; // of them, a millisecond each: then the receiver finds out what is amiss
 constexpr unsigned kLarge = 2900;
+constexpr std::uint32_t kFew = 16;     // words of a small message
+constexpr std::uint32_t kMany = 16384; // of a large one, at most
+
+constexpr std::uint32_t words_of(unsigned large_round)
+{
+    return 1 + large_round * 2654435761U % kMany;
+}
+
+constexpr std::uint32_t words_of_stream()
+{
+    std::uint32_t words = kPatience * kFew;
+    for (unsigned round = 0; round < kLarge; ++round)
+        words += words_of(round);
+    return words;
+}
 
 void send_words(int fd, std::size_t count, std::uint32_t &next)
 {
-    static std::uint32_t words[16384];
+    static std::uint32_t words[kMany];
     for (std::size_t i = 0; i < count; ++i)
         words[i] = next++;
     const auto *at = reinterpret_cast<const char *>(words);
@@ -36,7 +52,10 @@ bool is_told(int fd, bool told)
 
 } // namespace
 
-// A stream of numbers: a few at a time until the receiver sends a byte (see be_ready()), then as fast as it goes.
+// A stream of numbers: a few at a time until the receiver sends a byte (see be_ready()), then as fast as it goes. It
+// has always the same length, by which a receiver on a port knows when it has all. It says so before the stream ends:
+// with its end a stream leaves the port, and what is unread then comes by the kernel, more of it the slower the
+// receiver is.
 void send_stream(sockaddr_in to)
 {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -44,13 +63,17 @@ void send_stream(sockaddr_in to)
     std::uint32_t next = 0;
     bool told = false;
     for (unsigned round = 0; round < kSmall || (!told && round < kPatience); ++round) {
-        send_words(fd, 16, next);
+        send_words(fd, kFew, next);
         told = is_told(fd, told);
     }
+    while (next < kPatience * kFew)
+        send_words(fd, std::min(kMany, kPatience * kFew - next), next);
     for (unsigned round = 0; round < kLarge; ++round)
-        send_words(fd, 1 + round * 2654435761U % 16384, next);
-    ::shutdown(fd, SHUT_WR);
+        send_words(fd, words_of(round), next);
     char byte = 0;
+    if (g_port != nullptr)
+        CHECK(::read(fd, &byte, 1) == 1);
+    ::shutdown(fd, SHUT_WR);
     static_cast<void>(::read(fd, &byte, 1));
 }
 
@@ -114,11 +137,9 @@ int receiver_of_stream()
     return fd;
 }
 
-// One receive: its packets, or bytes that were copied. False: the end. The sender is told of the first packets: it is
-// long after the connection, where a port has to be opened for it.
+// One receive: its packets, or bytes that were copied.
 bool receive_pieces(int fd, Words &words, std::vector<Piece> &pieces)
 {
-    static bool ready = false;
     static char room[65536];
     int flags = 0;
     const int n = g_api->recvfrom_zcopy(fd, room, sizeof room, &flags, nullptr, nullptr);
@@ -143,9 +164,26 @@ bool receive_pieces(int fd, Words &words, std::vector<Piece> &pieces)
         pieces.push_back(one);
     }
     CHECK(bytes == static_cast<std::size_t>(n));
-    if (!ready)
+    return true;
+}
+
+// The next receive. False: the end. The sender is told of the first packets: it is long after the connection, where a
+// port has to be opened for it. What a port brings is waited for: bytes that are there before the receive are lent,
+// while those that come amid it may be copied, and how many that are is luck.
+bool go_on(int fd, Words &words, std::vector<Piece> &pieces)
+{
+    static bool ready = false;
+    pollfd input = {fd, POLLIN, 0};
+    if (g_port != nullptr)
+        CHECK(::poll(&input, 1, -1) == 1);
+    if (!receive_pieces(fd, words, pieces))
+        return false;
+    if (!ready && !pieces.empty()) {
         be_ready(fd);
-    ready = true;
+        ready = true;
+    }
+    if (g_port != nullptr && words.place() == std::uint64_t{words_of_stream()} * sizeof(std::uint32_t))
+        CHECK(::send(fd, "a", 1, 0) == 1);
     return true;
 }
 
@@ -158,9 +196,9 @@ void tcp_zcopy()
     std::vector<Piece> held;
     std::vector<Piece> pieces;
     unsigned lent = 0, copied = 0;
-    while (receive_pieces(fd, words, pieces)) {
+    while (go_on(fd, words, pieces)) {
         if (pieces.empty()) {
-            ++copied;
+            copied += lent != 0 ? 1 : 0;           // before that the kernel has the connection
             for (; !held.empty(); held.pop_back()) // else there is no credit for it, and the rest comes by the kernel
                 CHECK(g_api->free_packets(fd, held.back().head.packet(), 1) == 0);
             continue;
@@ -195,7 +233,7 @@ void tcp_held_over_fork()
     std::vector<Piece> held;
     bool forked = false;
     std::vector<Piece> pieces;
-    while (receive_pieces(fd, words, pieces)) {
+    while (go_on(fd, words, pieces)) {
         if (pieces.empty())
             continue;
         if (!forked)
@@ -233,7 +271,7 @@ void tcp_kept()
     std::vector<Piece> held;
     std::vector<Piece> pieces;
     unsigned copied = 0;
-    while (receive_pieces(fd, words, pieces)) {
+    while (go_on(fd, words, pieces)) {
         held.insert(held.end(), pieces.begin(), pieces.end());
         copied += pieces.empty() ? 1 : 0;
     }

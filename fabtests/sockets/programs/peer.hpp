@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,10 @@ Peer parse_peer(int *argc, char **argv);
 
 // True when the harness expects this run's connections to be accelerated (FABTEST_LIFT=1).
 bool offload_expected();
+
+// Until another thread of this process that has nothing more to do than to wait does so: it sleeps, or has spun for
+// some milliseconds of a processor's time, however late it got them.
+void await_waiting(pid_t task);
 
 void send_all(int fd, const void *buf, std::size_t len);
 void receive_all(int fd, void *buf, std::size_t len);

@@ -157,7 +157,8 @@ void serve(Peer &me, Way way, bool udp)
     me.step(); // and now the first
     const unsigned long woken = turns_of_others(waiters) - before;
     std::printf("%lu turns of %zu others in %d rounds of one\n", woken, kThreads - 1, kRounds);
-    if (woken > 2 * kThreads) // who was seen asleep may have been so on a lock
+    // Who was seen asleep may have been so on a lock, and a busy machine has more turns; a fault has one in each round.
+    if (woken >= kRounds / 2)
         die("threads wake for what is another's");
     me.step();
     for (Waiter &w : waiters)

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -361,14 +362,14 @@ SCENARIO(closed_under_a_thread)
         return;
     }
     Received r;
-    std::atomic<bool> begun = false;
+    std::atomic<pid_t> task = 0;
     std::thread thread([&] {
-        begun = true;
-        begun.notify_one();
+        task = ::gettid();
+        task.notify_one();
         r = receive_by(Form::kRecvfrom, l.fd, 100);
     });
-    begun.wait(false);
-    ::usleep(50000); // nothing tells from outside that a thread waits: it may spin
+    task.wait(0);
+    await_waiting(task);
     me.show("close", ::close(l.fd));
     me.tell(0);
     thread.join();
@@ -383,14 +384,14 @@ SCENARIO(shut_down_under_a_thread)
     if (me.server) {
         must(connect_to(me.link.fd, me.link.other), "connect");
         Received r;
-        std::atomic<bool> begun = false;
+        std::atomic<pid_t> task = 0;
         std::thread thread([&] {
-            begun = true;
-            begun.notify_one();
+            task = ::gettid();
+            task.notify_one();
             r = receive_by(Form::kRecv, me.link.fd, 100);
         });
-        begun.wait(false);
-        ::usleep(50000);
+        task.wait(0);
+        await_waiting(task);
         me.show("shutdown", ::shutdown(me.link.fd, SHUT_RD));
         thread.join();
         me.show("recv", r);

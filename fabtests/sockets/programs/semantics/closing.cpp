@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The end of a connection: halves shut down, close with and without unread data, linger, SIGPIPE, and descriptors that
 // are closed or used again while somebody still waits on them.
+#include <unistd.h>
+
 #include <atomic>
 #include <thread>
 
@@ -369,15 +371,15 @@ SCENARIO(close_by_another_thread)
         return;
     }
     std::atomic<int> got{-2};
-    std::atomic<bool> begun{false};
+    std::atomic<pid_t> task{0};
     std::thread waiter([&, fd = me.fd] {
         char buf[8];
-        begun = true;
+        task = ::gettid();
         got = static_cast<int>(::recv(fd, buf, sizeof buf, 0));
     });
-    while (!begun)
+    while (task == 0)
         std::this_thread::yield();
-    ::usleep(300000); // nothing tells from outside that a thread waits: it may spin
+    await_waiting(task);
     me.show("close", ::close(me.fd));
     me.say("the waiter still waits: %s", got == -2 ? "yes" : "no");
     me.step();
