@@ -64,7 +64,7 @@ def test_member_that_stops(run, env):
 
 def test_interrupted(run, env):
     proc, _ = start_long(run, env)
-    assert proc.stop(30) == 5
+    assert proc.stop() == 5
     assert proc.stdout().splitlines()[-1] == "mesh: FAILED: interrupted"
 
 
