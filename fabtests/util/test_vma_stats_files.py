@@ -96,7 +96,7 @@ if child == 0:
     if {works}:
         s = socket.create_connection(("127.0.0.1", {port}))
         s.sendall(b"x" * 10)
-    print("child", os.getpid(), flush=True)
+    os.write(1, b"child %d\n" % os.getpid())  # at once: print() writes a word at a time, and the parent's come in between
     signal.pause()
 s, _ = listener.accept() if {works} else (None, None)
 print("parent", flush=True)
