@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What receives a stream without a copy, on this host or by a port.
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 #include <thread>
 
@@ -8,8 +9,8 @@ namespace extra_test {
 
 namespace {
 
-constexpr unsigned kSmall = 200;      // messages, at least
-constexpr unsigned kPatience = 30000; // of them, a millisecond each: then the receiver finds out what is amiss
+constexpr unsigned kSmall = 200;                                        // messages, at least
+const auto kPatience = static_cast<unsigned>(patience::milliseconds()); // of them: then the receiver finds out
 constexpr unsigned kLarge = 2900;
 
 void send_words(int fd, std::size_t count, std::uint32_t &next)
