@@ -292,7 +292,7 @@ def test_kill(rxe, killed, other):
     assert_reset(run, other)
     took = getattr(run, other).ended - getattr(run, killed).ended
     print(f"seen after {took:.2f} s")
-    assert took < 5  # on an idle machine it is a fifth of a second
+    assert took < 5 * patience.factor()  # on an idle machine it is a fifth of a second
 
 
 @pytest.mark.parametrize("role", SIDES)

@@ -194,8 +194,9 @@ def reply_to(message):
 
 
 def impostor(client, answer, *options, status):
+    """What no reply comes to is waited for briefly, unless an option says otherwise."""
     server = Impostor(answer)
-    proc, result = client("--udp", "--count", 5, "--warm-up", 0, "--timeout", 100, "--check", *options,
+    proc, result = client("--udp", "--count", 5, "--warm-up", 0, "--timeout", int(100 * patience.factor()), "--check", *options,
                           host=f"127.0.0.1:{server.port}", status=status)
     server.join(patience.seconds())
     assert not server.is_alive()
@@ -215,7 +216,7 @@ def test_replies_of_wrong_length(client):
 
 def test_strangers_and_late_replies(client):
     """Neither is taken for a reply: other sessions are counted, and so is what comes a second time."""
-    _, test = impostor(client, lambda m: [bytes([m[0] ^ 1]) + m[1:], m, reply_to(m), reply_to(m)], status=0)
+    _, test = impostor(client, lambda m: [bytes([m[0] ^ 1]) + m[1:], m, reply_to(m), reply_to(m)], "--timeout", 60000, status=0)
     assert test["client"]["received"] == 5 and test["lost"] == 0
     assert test["client"]["foreign"] == 5 and 3 <= test["client"]["reordered"] <= 5
 
