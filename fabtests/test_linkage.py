@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from lib import patience
+
 # glibc only, and always there. Everything else (libfabric, rdma-core, hwloc, libbpf, libmnl) is opened at run time where it exists.
 ALLOWED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 BOTH = ["libvma.so", "libvma-fi.so"]
@@ -17,7 +19,7 @@ LIBRARIES = BUILD / ".libs"
 
 
 def output(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=patience.seconds()).stdout
 
 
 def exports(path):
@@ -143,7 +145,7 @@ def loaded_as(library):
 
 def test_a_program_runs_over_the_preload_library():
     env = {**os.environ, "LD_PRELOAD": str(LIBRARIES / "libvma.so")}
-    done = subprocess.run(["/bin/echo", "hello"], env=env, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(["/bin/echo", "hello"], env=env, capture_output=True, text=True, check=True, timeout=patience.seconds())
     assert done.stdout == "hello\n"
     assert "cannot be preloaded" not in done.stderr
 
@@ -155,6 +157,6 @@ def test_libfabric_loads_the_provider():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patience.seconds(),
     )
     assert "undefined symbol" not in done.stdout + done.stderr

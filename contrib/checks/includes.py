@@ -20,8 +20,8 @@ there twice.
     fabtests    no headers but its own; in fabtests/ether also those of the Ethernet device, the
                 installed ones and the simulated NIC's
 
-Tests follow the rule of what they test, and may include fabtests/unit.hpp and seed.hpp; a provider test sees all of the
-provider and the simulated NIC.
+Tests follow the rule of what they test, and may include fabtests/unit.hpp, seed.hpp and patience.hpp; a provider test sees all
+of the provider and the simulated NIC.
 """
 
 import pathlib
@@ -40,6 +40,7 @@ WIRE = PROV + "inet/wire/"
 PROBES = PROV + "core/probes.hpp"
 UNIT = "fabtests/unit.hpp"
 SEED = "fabtests/seed.hpp"
+PATIENCE = "fabtests/patience.hpp"
 SIM = "contrib/lab/sim/"
 
 # The folders of compat/src, from the ground up: each may include itself and those before it.
@@ -90,12 +91,12 @@ RULES = {
     PROV + "ether/xdp/": [PROV + "ether/xdp/", NIC, WIRE, PROV + "ofi/", PROV + "core/", "include/vma/"],
     PROV + "ether/raw/": [PROV + "ether/raw/", PROV + "ether/xdp/program.hpp", NIC, PROV + "inet/", PROV + "core/",
                           PROV + "verbs/table.hpp"],
-    "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],
+    "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED, PATIENCE],
     **{
         f"{COMPAT}{name}/": ["include/", *(f"{COMPAT}{below}/" for below in COMPAT_FLOORS[: floor + 1])]
         for floor, name in enumerate(COMPAT_FLOORS)
     },
-    "compat/test/": ["compat/", "include/", UNIT, SEED],
+    "compat/test/": ["compat/", "include/", UNIT, SEED, PATIENCE],
     "util/": [TOOL, "compat/src/stats/", "include/"],
     "util/libvma_check/": ["util/libvma_check/", "compat/src/rules/"],
     "util/vma/": VMA,
@@ -155,7 +156,7 @@ def fault(includer, quote, name, exists):
     if prefix == "util/":  # a tool's own folder
         allowed.append("/".join(includer.split("/")[:2]) + "/")
         if "/test/" in includer:
-            allowed.append(UNIT)
+            allowed += [UNIT, PATIENCE]
     if any(target.startswith(a) for a in allowed):
         return None
     return f"{prefix} may not include {target} (only {', '.join(allowed)})"

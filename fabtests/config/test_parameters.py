@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from lib import build
+from lib import build, patience
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(build.TOP / "contrib" / "checks"))
@@ -314,7 +314,7 @@ def test_colours_are_a_terminals(run, value, colours):
     ours, its = os.openpty()
     env = run.environment(True, "default", "true", {"VMA_LOG_FILE": "", "VMA_LOG_COLORS": value, "VMA_RX_POLL": "x",
                                                     "VMA_TRACELEVEL": "info"})  # nobody reads before it ends
-    subprocess.run([build.tool("true")], env=env, stderr=its, check=True, timeout=60)
+    subprocess.run([build.tool("true")], env=env, stderr=its, check=True, timeout=patience.seconds())
     os.close(its)
     text = b"".join(iter(lambda: read_terminal(ours), b"")).decode()
     os.close(ours)

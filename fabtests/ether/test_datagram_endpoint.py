@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from lib import build
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, is_listening, udp_socket, xdp_of
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, inside, is_listening, udp_socket, xdp_of
 
 PORT, PEER_PORT = 7100, 7200
 FAMILIES = [(socket.AF_INET, LEFT, RIGHT, "239.1.2.3", "239.1.2.4"),
@@ -100,7 +100,7 @@ def test_groups(run, wire, echo, family, left, right, group_in, group_out):
                                 struct.pack("@4s4si", packed, socket.inet_aton(right), index))
             for number in range(50):
                 data = struct.pack("!I", number)
-                run.wait_until(lambda: reaches(sock, data, (group_in, PORT)), "the route of groups", PATIENCE)
+                run.wait_until(lambda: reaches(sock, data, (group_in, PORT)), "the route of groups")
                 assert listener.recv(100) == data
             sock.sendto(b"nobody's", (group_out, PORT))
     program.close()
@@ -118,7 +118,7 @@ def test_pingpong(run, wire, server, client, size):
                                 str(size), *more], netns=host.file, env=ENV)
 
     listening = start("server", wire.right, server)
-    run.wait_until(lambda: is_listening(wire.right, 47592), "the server to listen", PATIENCE, listening)
+    run.wait_until(lambda: is_listening(wire.right, 47592), "the server to listen", proc=listening)
     start("client", wire.left, client, RIGHT).ok()
     listening.ok()
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lib import build
+from lib import build, patience
 from lib.tcp import FAMILIES, bridged
 from lib.wire import Asked, inside
 
@@ -58,15 +58,14 @@ class Sliding:
     def run(self):
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
-        quiet = 0
+        deadline = patience.Deadline()
         while self.next < self.count or self.under_way:
             self.fill()
             if poll.poll(20):
-                quiet = 0
+                deadline = patience.Deadline()
                 self.take()
                 continue
-            quiet += 1
-            assert quiet < 1000, "nothing comes back any more"
+            assert not deadline.over(), "nothing comes back any more"
             for number in list(self.under_way):
                 self.send(number)
 

@@ -9,7 +9,7 @@ import pytest
 
 from lib import build, netns, sim_nic
 from lib.tcp import no_offloads
-from lib.wire import LEFT, PATIENCE
+from lib.wire import LEFT
 from test_sockets_udp import PORT, PROGRAMS, PYTHON, Peer, is_on_port, offload
 
 _RX_HARDWARE, _RAW_HARDWARE = 4, 64  # SOF_TIMESTAMPING_
@@ -41,7 +41,7 @@ def mirror(run, hosts, tmp_path):
         proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT,
                                     f"stamps={_RX_HARDWARE | _RAW_HARDWARE}"],
                          vma=True, env=env, preexec=lambda: sim_nic.enter(hosts, sysfs))
-        run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+        run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", proc=proc)
         return proc
 
     return started
@@ -92,7 +92,7 @@ def test_disabled(run, hosts, mirror):
     def refused():
         assert "times" not in peer.ask(b"offload")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
-    run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
+    run.wait_until(refused, "the port to be looked at", proc=proc)
     assert not is_on_port(proc) and not complaints(proc)
     end(peer, proc)
 
@@ -103,5 +103,5 @@ def test_who_sets_the_stamps_off_has_none(run, hosts, mirror):
     peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
     run.wait_until(lambda: "times" not in peer.ask(b"offload") and
                    any("wants the device's time stamps" in line for line in proc.log().lines),
-                   "the port to be looked at", PATIENCE, proc)
+                   "the port to be looked at", proc=proc)
     end(peer, proc)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from lib import build
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside, udp_socket, xdp_of
+from lib import build, patience
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, inside, udp_socket, xdp_of
 
 PORT = 7000
 MODES = ["native", "generic"]
@@ -30,14 +30,14 @@ def answered(sock, address, port=PORT, text=b"frame") -> bool:
 
 def kernel_works(run, hosts):
     """ICMP and a TCP connection over the same wire."""
-    run.run("ping", [build.tool("ping"), "-c", 1, "-W", PATIENCE, LEFT], netns=hosts.right.file)
-    run.run("ping6", [build.tool("ping"), "-c", 1, "-W", PATIENCE, LEFT6], netns=hosts.right.file)
+    run.run("ping", [build.tool("ping"), "-c", 1, "-W", f"{patience.seconds():.0f}", LEFT], netns=hosts.right.file)
+    run.run("ping6", [build.tool("ping"), "-c", 1, "-W", f"{patience.seconds():.0f}", LEFT6], netns=hosts.right.file)
     with inside(hosts.left):
         listener = socket.create_server((LEFT, PORT))
     with inside(hosts.right):
-        client = socket.create_connection((LEFT, PORT), PATIENCE)
+        client = socket.create_connection((LEFT, PORT), patience.seconds())
     server, _ = listener.accept()
-    server.settimeout(PATIENCE)
+    server.settimeout(patience.seconds())
     with listener, client, server:
         client.sendall(b"x" * 100_000)
         client.shutdown(socket.SHUT_WR)
@@ -147,7 +147,7 @@ def test_killed(run, start, hosts, mode):
         sock = udp_socket(hosts.right)
         assert answered(sock, LEFT)
         program.proc.kill()
-        run.wait_until(lambda: not xdp_of(hosts.left), "the program's end", PATIENCE)
+        run.wait_until(lambda: not xdp_of(hosts.left), "the program's end")
         assert not answered(udp_socket(hosts.right), LEFT)
     kernel_works(run, hosts)
 
@@ -160,7 +160,7 @@ def test_killed_with_a_child(run, start, hosts):
     assert answered(udp_socket(hosts.right), LEFT)
     program.proc.killed = True
     program.proc.send_signal(signal.SIGKILL)  # the child isn't meant
-    run.wait_until(lambda: not xdp_of(hosts.left), "the program's end", PATIENCE)
+    run.wait_until(lambda: not xdp_of(hosts.left), "the program's end")
     after = start()
     assert after.opened() == "open native 1"
     after.do(f"add udp {LEFT} {PORT}")
@@ -197,7 +197,7 @@ def test_stopped_owner_loses_no_more_than_its_ring(run, start, hosts):
         counters.update(program.counters())
         return counters["received"] >= 2048
 
-    run.wait_until(looked_at_all, "what was in the ring", PATIENCE)
+    run.wait_until(looked_at_all, "what was in the ring")
     assert counters["hits"] == 5001  # those that found no room too: the kernel drops them behind the program
     assert counters["received"] + counters["lost"] == 5001
     assert answered(udp_socket(hosts.right), LEFT)
@@ -300,7 +300,7 @@ def test_super_frames(run, hosts, start):
     for number in range(100):
         sock.send(b"x" * 50_000)
         if number % 20 == 19:  # what is under way fits into the ring
-            run.wait_until(lambda number=number: program.counters()["received"] == number + 1, "the frames", PATIENCE)
+            run.wait_until(lambda number=number: program.counters()["received"] == number + 1, "the frames")
     counters = program.counters()
     assert counters["gathered"] == 100
     assert counters["lost"] == counters["broken"] == 0
@@ -312,7 +312,7 @@ def test_interface_goes_away(run, hosts, start):
     hosts.left.ip("link", "del", "wire")
     assert program.proc.alive()
     assert program.ask(f"add udp {LEFT} {PORT}") == "ok"
-    run.wait_until(lambda: "wire" not in _links(hosts.right), "the end of the wire", PATIENCE)
+    run.wait_until(lambda: "wire" not in _links(hosts.right), "the end of the wire")
 
 
 def _links(host) -> list[str]:

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from lib import build
+from lib import build, patience
 from lib.guardian import Vmad, killed
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, xdp_of
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, inside, xdp_of
 
 PORT = 7000
 FAMILIES = [(socket.AF_INET, LEFT, RIGHT), (socket.AF_INET6, LEFT6, RIGHT6)]
@@ -85,11 +85,11 @@ class Preloaded(Asked):
         with inside(wire.right):
             listener = socket.create_server((right, PORT), family=family)
         with listener:
-            listener.settimeout(PATIENCE)
+            listener.settimeout(patience.seconds())
             super().__init__(run, wire.left, "client", sys.executable, "-c", CLIENT, right, PORT,
                              env={**env, "LD_PRELOAD": build.preload(), "VMA_ETHERNET": "wire"})
             self.peer, _ = listener.accept()
-        self.peer.settimeout(PATIENCE)
+        self.peer.settimeout(patience.seconds())
         self._echo_until(lambda: vmad.proc.stdout().count("process"), "vmad to know the connection")
         self.say("silent")
         self._echo_until(self.proc.stdout, "silence")
@@ -100,7 +100,7 @@ class Preloaded(Asked):
             if select.select([self.peer], [], [], 0.01)[0]:
                 self.peer.sendall(self.peer.recv(1 << 16))
             return condition()
-        self._run.wait_until(echoed, what, PATIENCE, self.proc)
+        self._run.wait_until(echoed, what, proc=self.proc)
 
     def say(self, line):
         os.write(self._write, f"{line}\n".encode())
@@ -109,7 +109,7 @@ class Preloaded(Asked):
 def connected(wire, family, left):
     with inside(wire.right):
         sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(patience.seconds())
     sock.connect((left, PORT))
     sock.sendall(b"x")
     assert sock.recv(1) == b"x"
@@ -146,11 +146,11 @@ def test_killed_client(run, wire, vmad, env):
     with inside(wire.right):
         listener = socket.create_server((RIGHT, PORT))
     with listener:
-        listener.settimeout(PATIENCE)
+        listener.settimeout(patience.seconds())
         client = run.start("client", [build.program("ether/programs/stream_echo"), "fd", "connect", RIGHT, PORT, 100, 1],
                            netns=wire.left.file, env=env)
         peer, _ = listener.accept()
-    peer.settimeout(PATIENCE)
+    peer.settimeout(patience.seconds())
     assert peer.recv(100, socket.MSG_WAITALL) == bytes(i * 7 & 255 for i in range(100))
     assert peer.recv(1) == b""  # it has shut its half
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # nothing is left to be said
@@ -159,7 +159,7 @@ def test_killed_client(run, wire, vmad, env):
     vmad.says("resets 1 connections")
     broken = select.poll()
     broken.register(peer, select.POLLERR)
-    assert broken.poll(PATIENCE * 1000), "the peer hears nothing"
+    assert broken.poll(patience.seconds() * 1000), "the peer hears nothing"
     with peer:
         assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EPIPE  # a reset after a FIN
 
@@ -201,7 +201,7 @@ def test_the_addresses_are_used_again(wire, vmad, listen):
     with inside(wire.right):
         sock = socket.socket()
     with sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(patience.seconds())
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(name)
         sock.connect((LEFT, PORT))
@@ -230,7 +230,7 @@ def test_without_vmad(run, wire, listen):
     server = listen(LEFT)
     sock = connected(wire, socket.AF_INET, LEFT)
     killed(server.proc)
-    run.wait_until(lambda: not xdp_of(wire.left), "the steering program to be gone", PATIENCE)
+    run.wait_until(lambda: not xdp_of(wire.left), "the steering program to be gone")
     sock.sendall(b"y")
     hears_a_reset(sock)
     assert "guardian" not in server.proc.stderr()

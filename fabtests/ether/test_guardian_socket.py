@@ -11,7 +11,7 @@ import pytest
 
 from lib import build
 from lib.guardian import Vmad, killed
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 MAGIC = 0x564D4101
 HELLO, ADD, REMOVE, FORGET = 1, 2, 3, 4
@@ -122,7 +122,7 @@ def test_many_clients(run, vmad, raw):
     socks[0].send(message(REMOVE))
     for sock in socks:
         sock.close()
-    run.wait_until(lambda: len(os.listdir(f"/proc/{vmad.proc.pid}/fd")) < 20, "vmad to close them", PATIENCE)
+    run.wait_until(lambda: len(os.listdir(f"/proc/{vmad.proc.pid}/fd")) < 20, "vmad to close them")
 
 
 def test_second_vmad(run, vmad):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib import build, prometheus
+from lib import build, patience, prometheus
 from lib.wire import LEFT, RIGHT
 
 PYTHON = "/usr/bin/python3"
@@ -32,7 +32,7 @@ while True:
 
 def read(lab, proc, *arguments):
     done = subprocess.run([build.build_dir() / "vma_stats", "-F", "-k", lab.run.log_dir, "-p", str(proc.pid), "-c", "1", *arguments],
-                          capture_output=True, text=True, timeout=60, check=True)
+                          capture_output=True, text=True, timeout=patience.seconds(), check=True)
     return done.stdout
 
 

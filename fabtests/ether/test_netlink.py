@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from lib import build, netns
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, set_sysctl
+from lib import build, netns, patience
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, set_sysctl
 
 OTHER = "10.99.0.77"
 
@@ -45,7 +45,7 @@ def addresses_of(host) -> str:
 
 
 def batch(host, lines):
-    subprocess.run(["ip", "-n", host.name, "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=30)
+    subprocess.run(["ip", "-n", host.name, "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=patience.seconds())
 
 
 def generation(net) -> int:
@@ -69,7 +69,7 @@ def test_links(run, hosts, watch):
     before = generation(net)
     assert generation(net) == before, "nothing has changed"
     hosts.right.ip("link", "set", "wire", "down")
-    run.wait_until(lambda: net.ask("link wire") == f"mtu 1400 up 1 carrier 0 mac {mac}", "no carrier", PATIENCE)
+    run.wait_until(lambda: net.ask("link wire") == f"mtu 1400 up 1 carrier 0 mac {mac}", "no carrier")
     changes(net, lambda: left.ip("link", "set", "wire", "down"))
     left.ip("link", "set", "wire", "name", "cable", "address", "02:00:00:00:00:07", "up")
     assert net.ask("link wire") == "none"
@@ -133,18 +133,18 @@ def test_neighbours(run, hosts, watch, right):
     ask = f"neighbour wire {right}"
     absent = right[:-1] + "9"
     # The kernel solicits from its link-local address only, and first sees to it that nobody else has that.
-    run.wait_until(lambda: "tentative" not in addresses_of(hosts.left), "the link-local address", PATIENCE)
+    run.wait_until(lambda: "tentative" not in addresses_of(hosts.left), "the link-local address")
     assert net.ask(ask).startswith("none")
     before = int(net.ask("neighbours"))
     net.do(f"resolve wire {right}")
-    run.wait_until(lambda: net.ask(ask) == f"usable {mac}", "the neighbour", PATIENCE)
+    run.wait_until(lambda: net.ask(ask) == f"usable {mac}", "the neighbour")
     assert int(net.ask("neighbours")) > before
     # Nobody answers, which need not take three seconds.
     set_sysctl(hosts.left, "ipv4/neigh/wire/retrans_time_ms", 50)
     set_sysctl(hosts.left, "ipv6/neigh/wire/retrans_time_ms", 50)
     assert net.ask(f"neighbour wire {absent}").startswith("none")
     net.do(f"resolve wire {absent}")
-    run.wait_until(lambda: net.ask(f"neighbour wire {absent}").startswith("failed"), "no answer", PATIENCE)
+    run.wait_until(lambda: net.ask(f"neighbour wire {absent}").startswith("failed"), "no answer")
     # It moves to another adapter; then it is gone.
     hosts.left.ip("neigh", "replace", right, "lladdr", "02:00:00:00:00:09", "dev", "wire", "nud", "permanent")
     assert net.ask(ask) == "usable 02:00:00:00:00:09"

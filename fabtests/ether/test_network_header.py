@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from lib import build
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside
+from lib import build, patience
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, inside
 
 PORT = 7001
 ETH_P_IP, ETH_P_IPV6 = 0x0800, 0x86dd
@@ -35,7 +35,7 @@ def echo(host, family, kind, address):
         s = socket.socket(family, kind)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((address, PORT))
-    s.settimeout(PATIENCE)
+    s.settimeout(patience.seconds())
     ports = set()
 
     def answer():
@@ -50,7 +50,7 @@ def echo(host, family, kind, address):
             stream, source = s.accept()
             ports.add(source[1])
             with stream:
-                stream.settimeout(PATIENCE)
+                stream.settimeout(patience.seconds())
                 while data := stream.recv(2000):
                     stream.sendall(data)
 

@@ -9,7 +9,7 @@ import pytest
 from lib import port, ports
 from lib.multicast import GROUP, Stream, member, nothing, sender, takes_group
 from lib.port import offloaded
-from lib.wire import LEFT, PATIENCE, RIGHT
+from lib.wire import LEFT, RIGHT
 
 PING = ["/usr/bin/python3", "-B", pathlib.Path(__file__).parents[1] / "sockets" / "programs" / "ping.py"]
 REASON = "a rule of libvma.conf says os"
@@ -26,7 +26,7 @@ def talk(run, lab, kind, turns, *, serves):
     number = ports.free_port()
     at = LEFT if serves else RIGHT
     server = lab.program("server", [*PING, kind, "serve", at, number], ours=serves)
-    server.wait_output("ready", PATIENCE)
+    server.wait_output("ready")
     client = lab.program("client", [*PING, kind, "ask", at, number, turns], ours=not serves)
     client.ok()
     server.ok()

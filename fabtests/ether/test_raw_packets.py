@@ -12,9 +12,9 @@ import struct
 
 import pytest
 
-from lib import build, netns, sim_nic
+from lib import build, netns, patience, sim_nic
 from lib.tcp import FAMILIES, PORT, echoed, echoing, no_offloads
-from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
+from lib.wire import LEFT, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
 from test_sockets_udp import PROGRAMS, PYTHON, Peer, offload
 
 
@@ -93,9 +93,9 @@ def test_the_rest_is_the_kernels(hosts, start):
     with inside(hosts.left):
         listener = socket.create_server((LEFT, PORT + 1))
     with listener:
-        listener.settimeout(PATIENCE)
+        listener.settimeout(patience.seconds())
         with inside(hosts.right):
-            sock = socket.create_connection((LEFT, PORT + 1), PATIENCE)
+            sock = socket.create_connection((LEFT, PORT + 1), patience.seconds())
         with sock:
             accepted, _address = listener.accept()
             with accepted:
@@ -128,7 +128,7 @@ def test_the_nic_is_pulled_out(run, hosts, start):
             except ConnectionRefusedError:
                 return True
 
-        run.wait_until(is_the_kernels, "the kernel's answer", PATIENCE, server.proc)
+        run.wait_until(is_the_kernels, "the kernel's answer", proc=server.proc)
     server.close()
     server.proc.ok()
     assert server.next_line() == "1 datagrams"
@@ -173,7 +173,7 @@ def test_datagram_endpoints(run, hosts, machine, family, left, right):
     group = "ff15::1:2:3" if family == socket.AF_INET6 else "239.1.2.3"
     for host in (hosts.left, hosts.right):
         with udp_socket(host, family) as probe:
-            run.wait_until(lambda probe=probe: reaches(probe, (group, 9)), "the route of groups", PATIENCE)
+            run.wait_until(lambda probe=probe: reaches(probe, (group, 9)), "the route of groups")
     program = machine("datagram_echo", left, PORT, right, PORT + 1, group, FI_VMA_ETHERNET="raw", FI_LOG_LEVEL="warn")
     assert program.next_line() == "ready"
     sizes = [0, 1, 1452, 3000, 30000]
@@ -208,7 +208,7 @@ def test_libraries_are_opened_without_a_lock(run, hosts, sysfs, tmp_path):
            "SIM_DLOPEN_LOG": str(opened), "HWLOC_SYNTHETIC": "node:2 pu:1"}
     proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT], vma=True, env=env,
                      preexec=lambda: sim_nic.enter(hosts, sysfs))
-    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", proc=proc)
     peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
     offload(run, peer, proc)
     peer.socket.sendto(b"quit", peer.to)

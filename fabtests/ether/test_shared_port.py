@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from lib import build, nginx, port
-from lib.wire import LEFT, PATIENCE, bound_queue_sockets, hold_queue, inside, is_listening, xdp_of
+from lib import build, nginx, patience, port
+from lib.wire import LEFT, bound_queue_sockets, hold_queue, inside, is_listening, xdp_of
 
 NUMBERS = range(7901, 7905)
 
@@ -186,7 +186,7 @@ def test_one_becomes_another_program(lab, serve):
     two = {"FI_VMA_ETHERNET_PROCESSES": "2"}
     becomes = lab.program("becomes", ["/usr/bin/python3", "-c", BECOMES_ANOTHER], env=two)
     lab.run.wait_until(lambda: is_listening(lab.left, NUMBERS[3]), "the program to listen", proc=becomes)
-    with inside(lab.right), socket.create_connection((LEFT, NUMBERS[3]), PATIENCE) as sock:
+    with inside(lab.right), socket.create_connection((LEFT, NUMBERS[3]), patience.seconds()) as sock:
         def on_port():
             for _ in range(200):
                 sock.sendall(b"12345678")

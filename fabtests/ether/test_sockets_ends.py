@@ -165,7 +165,7 @@ def test_to_and_fro_on_a_bad_wire(run, af_xdp):
         lab = port.Lab(run, hosts)
         tcp.no_offloads(run, hosts.left, "tso", "gso")
         server = Echo(lab)
-        proc = client(lab, "forking", timeout=100).ok()
+        proc = client(lab, "forking").ok()
         assert int(proc.stdout().split()[1]) >= 6
         server.close()
 

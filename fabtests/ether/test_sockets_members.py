@@ -7,7 +7,7 @@ import pytest
 from lib import build, multicast, netns
 from lib.multicast import GROUP as FOUR
 from lib.multicast import PORT, Stream, is_on_port, member, nothing, sender, takes_group
-from lib.wire import LEFT, PATIENCE, RIGHT
+from lib.wire import LEFT, RIGHT
 
 OTHER, SIX = "239.1.2.4", "ff15::1234"
 GROUPS = pytest.mark.parametrize("group", [FOUR, SIX], ids=["ipv4", "ipv6"])
@@ -183,7 +183,7 @@ def test_sockperf(scene, server):
         return programs[left]
 
     listener = begin(server)
-    scene.run.wait_until(lambda: "[tid" in listener.stdout(), "the server", PATIENCE, listener)
+    scene.run.wait_until(lambda: "[tid" in listener.stdout(), "the server", proc=listener)
     client = begin(not server).ok()
     listener.stop()
     assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()

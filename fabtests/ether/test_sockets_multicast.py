@@ -8,7 +8,7 @@ import pytest
 
 from lib import multicast
 from lib.multicast import PORT, Stream, member, multicasts, nothing, sender
-from lib.wire import LEFT, LEFT6, PATIENCE
+from lib.wire import LEFT, LEFT6
 
 FOUR, SIX = multicast.GROUP, "ff15::1234"
 GROUPS = pytest.mark.parametrize("group", [FOUR, SIX], ids=["ipv4", "ipv6"])
@@ -179,5 +179,5 @@ def test_connected(scene, group):
             got += far.ask("drain", "in").count("text from ")
         assert got == 20
         return multicasts(ours.host, group) == before
-    scene.run.wait_until(is_by_port, "the port", PATIENCE, ours.proc)
+    scene.run.wait_until(is_by_port, "the port", proc=ours.proc)
     nothing([there])

@@ -16,10 +16,10 @@ import time
 
 import pytest
 
-from lib import build
+from lib import build, patience
 from lib.multicast import is_on_port
 from lib.runner import open_input
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, inside
 
 PORT = 7001
 PYTHON = "/usr/bin/python3"
@@ -48,7 +48,7 @@ class Peer:
     def __init__(self, host, family, to):
         with inside(host):
             self.socket = socket.socket(family, socket.SOCK_DGRAM)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(patience.seconds())
         self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
         self.to = to
 
@@ -63,12 +63,12 @@ def offload(run, peer, proc):
     def asked():
         peer.ask(b"offload")
         return is_on_port(proc)
-    run.wait_until(asked, "the socket to be on the port", PATIENCE, proc)
+    run.wait_until(asked, "the socket to be on the port", proc=proc)
 
 
 def mirror(run, hosts, family, address, *more, **options):
     proc = on_port(run, hosts.left, "mirror", PYTHON, PROGRAMS / "udp_mirror.py", family, address, PORT, *more, **options)
-    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", proc=proc)
     return proc
 
 
@@ -123,7 +123,7 @@ def test_time_stamps(run, wire, family, number, left, right, stamps):
         proc.send_signal(signal.SIGSTOP)
         frames, before = received_frames(wire.left), time.time_ns()
         peer.socket.sendto(b"late", peer.to)
-        run.wait_until(lambda: received_frames(wire.left) > frames, "the frame", PATIENCE)
+        run.wait_until(lambda: received_frames(wire.left) > frames, "the frame")
         there = time.time_ns()
         proc.send_signal(signal.SIGCONT)
         assert before < json.loads(peer.socket.recv(65536))["time"] < there
@@ -145,7 +145,7 @@ def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
     def refused():
         assert "times" not in peer.ask(b"offload")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
-    run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
+    run.wait_until(refused, "the port to be looked at", proc=proc)
     assert peer.ask(b"again")["length"] == 5
     assert is_on_port(proc) == (when == "after")  # once
 
@@ -158,7 +158,7 @@ def test_device_times_are_the_kernels_where_no_clock_tells_them(run, wire):
     def refused():
         assert "times" not in peer.ask(b"offload")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
-    run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
+    run.wait_until(refused, "the port to be looked at", proc=proc)
     told = [line for line in proc.log().lines if "VMA WARNING" in line and "does not tell its clock" in line]
     assert len(told) == 1 and "VMA_HW_TS_CONVERSION=3: port wire" in told[0]
     assert not is_on_port(proc)
@@ -171,7 +171,7 @@ def test_width_of_rules(run, wire):
     env = {"VMA_ETHERNET": "wire", "VMA_UDP_3T_RULES": "1", "VMA_TCP_3T_RULES": "1"}
     proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT], vma=True, env=env,
                      netns=wire.left.file)
-    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", proc=proc)
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
     offload(run, peer, proc)
     for name in "VMA_UDP_3T_RULES", "VMA_TCP_3T_RULES":
@@ -286,13 +286,13 @@ def test_group(run, wire, family, number, left, right, bound):
     proc = mirror(run, wire, number, group if bound == "group" else {"4": "0.0.0.0", "6": "::"}[number], f"group={group}")
     peer = Peer(wire.right, family, (group, PORT))
     to_group(peer, wire.right, number)
-    run.wait_until(lambda: reaches(peer), "the route of groups", PATIENCE, proc)
+    run.wait_until(lambda: reaches(peer), "the route of groups", proc=proc)
 
     def asked():
         peer.ask(b"offload")
         return group_is_on_port(proc)
 
-    run.wait_until(asked, "the group to be on the port", PATIENCE, proc)
+    run.wait_until(asked, "the group to be on the port", proc=proc)
     for i in range(300):
         answer = peer.ask(b"count%d" % i)
         assert answer["number"] == str(i) and answer["to"] == group
@@ -313,8 +313,8 @@ def test_group(run, wire, family, number, left, right, bound):
             except BlockingIOError:
                 return b""
 
-        run.wait_until(heard, "the plain member to be heard", PATIENCE, proc)
-        plain.settimeout(PATIENCE)
+        run.wait_until(heard, "the plain member to be heard", proc=proc)
+        plain.settimeout(patience.seconds())
         for i in range(100):
             assert peer.ask(b"count%d" % i)["number"] == str(i)
         got = [plain.recv(100) for _ in range(100)]
@@ -339,7 +339,7 @@ def echo(host, family, address):
     """An echo of the kernel's on the host; it ends with `quit`."""
     with inside(host):
         listening = socket.socket(family, socket.SOCK_DGRAM)
-    listening.settimeout(PATIENCE)
+    listening.settimeout(patience.seconds())
     listening.bind((address, PORT))
 
     def answer():
@@ -377,7 +377,7 @@ def test_refused(run, wire):
     """The peer's ICMP error reaches a connected socket that is on the port."""
     thread = echo(wire.right, socket.AF_INET, RIGHT)
     proc = asker(run, wire, "4", RIGHT, "connected", "quit")
-    thread.join(PATIENCE)
+    thread.join(patience.seconds())
     assert proc.stdout() == "refused\n"
 
 
@@ -397,7 +397,7 @@ def test_sockperf(run, wire, server):
 
     begin_left() if server else begin_right()
     listener = programs["left" if server else "right"]
-    run.wait_until(lambda: "[tid" in listener.stdout(), "the server", PATIENCE, listener)
+    run.wait_until(lambda: "[tid" in listener.stdout(), "the server", proc=listener)
     begin_right() if server else begin_left()
     client = programs["right" if server else "left"].ok()
     listener.stop()

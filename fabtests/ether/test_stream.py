@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from lib import build, tcp
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, xdp_of
+from lib import build, patience, tcp
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, inside, xdp_of
 
 PORT = 7000
 FAMILIES = [(socket.AF_INET, LEFT, RIGHT), (socket.AF_INET6, LEFT6, RIGHT6)]
@@ -60,11 +60,11 @@ def kernel_echo(wire):
     def started(family, address, count):
         with inside(wire.right):
             listener = socket.create_server((address, PORT), family=family, backlog=1024)
-        listener.settimeout(PATIENCE)
+        listener.settimeout(patience.seconds())
 
         def one(sock):
             with sock:
-                sock.settimeout(PATIENCE)
+                sock.settimeout(patience.seconds())
                 while data := sock.recv(1 << 16):
                     sock.sendall(data)
 
@@ -164,12 +164,12 @@ def test_killed(run, wire, listen):
     """Nothing is left of a server that is killed: the kernel resets what its peers send then."""
     server = listen(wire.left, LEFT)
     with inside(wire.right):
-        sock = socket.create_connection((LEFT, PORT), timeout=PATIENCE)
+        sock = socket.create_connection((LEFT, PORT), timeout=patience.seconds())
     with sock:
         sock.sendall(b"x")
         assert sock.recv(1) == b"x"
         server.proc.kill()
-        run.wait_until(lambda: not xdp_of(wire.left), "the steering program to be gone", PATIENCE)
+        run.wait_until(lambda: not xdp_of(wire.left), "the steering program to be gone")
         with pytest.raises(ConnectionResetError):
             sock.sendall(b"y")
             sock.recv(1)

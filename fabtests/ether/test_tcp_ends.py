@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from lib import build
+from lib import build, patience
 from lib.tcp import (FAMILIES, PORT, Exchange, Talk, accepted, bridged, exchange, kernel_counters, kernel_listener,
                      kernel_socket, seen_by_kernel, stream, tcp_sysctl)
 from lib.wire import LEFT, RIGHT, inside
@@ -131,7 +131,7 @@ def test_both_open_at_once(lab, run):
         bridge.do("go left")
         talk.do("wait established")
         wait_kernel(run, hosts, "ESTAB")
-        sock.settimeout(20)
+        sock.settimeout(patience.seconds())
         words = seen_by_kernel(hosts.right, f"sport = :{PORT}")
         info = talk.info()
         assert info["timestamps"] == info["sack"] == info["scaling"] == 1

@@ -7,14 +7,13 @@ import contextlib
 import hashlib
 import os
 import resource
-import signal
 import socket
 import threading
 import time
 
 import pytest
 
-from lib import build
+from lib import build, patience
 from lib.tcp import FAMILIES, PORT, bridged, no_offloads
 from lib.wire import LEFT, Asked, inside
 
@@ -25,8 +24,6 @@ BULK_ON_A_BAD_WIRE = GIB if LONG else 32 << 20
 IN_TURN = 100_000 if LONG else 10_000 # connections
 AT_ONCE = 5000 if LONG else 1000
 
-PATIENCE = 120 # seconds without anything
-MOST = 480     # seconds a test may take
 PIECE = 1 << 20
 IP_BIND_ADDRESS_NO_PORT = 24 # Linux; Python 3.11 has no name for it
 
@@ -37,7 +34,6 @@ def serve(run):
     servers = []
 
     def started(host, address):
-        signal.alarm(MOST) # instead of the harness's own limit
         program = Asked(run, host, "server", build.program("ether/programs/tcp_echo"), "wire", "listen", address, PORT)
         servers.append(program)
         assert program.next_line() == "listening"
@@ -62,7 +58,7 @@ def hashed_both_ways(host, family, address, size):
         sock = socket.socket(family, socket.SOCK_STREAM)
     sent, got = hashlib.sha256(), hashlib.sha256()
     with sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(patience.seconds(120))
         sock.connect((address, PORT))
 
         def send():
@@ -126,7 +122,7 @@ def test_short_connections(run, hosts, serve):
         with inside(hosts.right):
             for _ in range(count // workers):
                 with socket.socket() as sock:
-                    sock.settimeout(PATIENCE)
+                    sock.settimeout(patience.seconds(120))
                     sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
                     sock.bind((source, 0))
                     sock.connect((LEFT, PORT))
@@ -165,7 +161,7 @@ def test_many_at_once(run, descriptors, hosts, serve):
         sockets = []
         for _ in range(count):
             sock = stack.enter_context(socket.socket())
-            sock.settimeout(PATIENCE)
+            sock.settimeout(patience.seconds(120))
             sock.connect((LEFT, PORT))
             sockets.append(sock)
         for sock in sockets:

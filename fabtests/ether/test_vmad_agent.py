@@ -13,9 +13,9 @@ import sys
 
 import pytest
 
-from lib import agent, build
+from lib import agent, build, patience
 from lib.tcp import accepted, kernel_listener
-from lib.wire import LEFT, PATIENCE, RIGHT, Asked
+from lib.wire import LEFT, RIGHT, Asked
 
 _PORT = 7000
 _NOBODY = "10.99.0.77"
@@ -31,7 +31,7 @@ class Vmad:
         self.says("vmad listens at")
 
     def says(self, text: str, count: int = 1):
-        self._run.wait_until(lambda: self.said(text) >= count, f"vmad to say: {text}", PATIENCE, self.proc)
+        self._run.wait_until(lambda: self.said(text) >= count, f"vmad to say: {text}", proc=self.proc)
 
     def said(self, text: str) -> int:
         return self.proc.stdout().count(text) + self.proc.stderr().count(text)
@@ -58,7 +58,7 @@ def process(run, hosts):
     """process(vmad): one on the left host that speaks the protocol."""
 
     def made(vmad):
-        program = Asked(run, hosts.left, "process", sys.executable, agent.__file__, vmad.folder, vmad.socket)
+        program = Asked(run, hosts.left, "process", sys.executable, "-B", agent.__file__, vmad.folder, vmad.socket)
         assert program.next_line() == "ready"
         return program
 
@@ -284,7 +284,7 @@ def test_noise(client):
     with contextlib.suppress(BlockingIOError):
         while True:
             mine.sock.recv(100)
-    mine.sock.settimeout(PATIENCE)
+    mine.sock.settimeout(patience.seconds())
     answers(mine)
     assert vmad.proc.alive()
 
@@ -326,7 +326,7 @@ def test_in_the_background(run):
     finally:
         fd = os.pidfd_open(pid)
         os.kill(pid, signal.SIGTERM)
-        run.wait_until(lambda: _is_gone(pid), "the end of vmad", PATIENCE)
+        run.wait_until(lambda: _is_gone(pid), "the end of vmad")
         os.close(fd)
     assert not socket_path.exists()
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from lib import build
+from lib import build, patience
 
 INCLUDE = build.TOP / "include"
 
@@ -99,9 +99,9 @@ def build_and_run(language, text, tmp_path):
     file.write_text(text)
     compiler = build.tool(os.environ.get("CXX", "c++") if cxx else os.environ.get("CC", "cc"))
     done = subprocess.run([compiler, f"-std={language}", "-Wall", "-Wextra", "-Wno-invalid-offsetof", "-Werror", "-I", INCLUDE,
-                           file, "-o", tmp_path / "program"], capture_output=True, text=True, timeout=60)
+                           file, "-o", tmp_path / "program"], capture_output=True, text=True, timeout=patience.seconds())
     assert done.returncode == 0, done.stderr
-    assert subprocess.run([tmp_path / "program"], timeout=60).returncode == 0, "a table without the library"
+    assert subprocess.run([tmp_path / "program"], timeout=patience.seconds()).returncode == 0, "a table without the library"
 
 
 @pytest.mark.parametrize("language", ["c99", "c11", "gnu99", "gnu17", "c++11", "c++20"])

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from lib import build, ports
+from lib import build, patience, ports
 
 EXAMPLES = build.TOP / "contrib" / "examples"
 INCLUDE = build.TOP / "include"
@@ -19,7 +19,7 @@ def compiled(tmp_path):
     def compile(source, *options):
         program = tmp_path / source.stem
         done = subprocess.run([build.tool(os.environ.get("CC", "cc")), "-Wall", "-Wextra", "-Werror", "-O1", "-I", INCLUDE,
-                               source, "-o", program, *options], capture_output=True, text=True, timeout=60)
+                               source, "-o", program, *options], capture_output=True, text=True, timeout=patience.seconds())
         assert done.returncode == 0, done.stderr
         return str(program)
     return compile
@@ -88,7 +88,7 @@ def test_socketxtreme_echo(run, compiled, port, peer):
 
 
 CLIENT = """
-import socket, sys
+import os, socket, sys
 to = ("127.0.0.1", int(sys.argv[1]))
 def exchange(s, content):
     s.sendall(content)
@@ -100,7 +100,7 @@ def exchange(s, content):
     assert got == content
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 u.connect(to)
-u.settimeout(20)
+u.settimeout(60 * float(os.environ["FABTESTS_PATIENCE"]))
 for i in range(3000):
     u.send(b"%d" % i * (1 + i % 200))
     assert u.recv(65536) == b"%d" % i * (1 + i % 200)

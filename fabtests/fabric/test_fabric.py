@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lib import build, mpi, pairing, peers
+from lib import build, mpi, pairing, patience, peers
 
 PROGRAM = "fabric/programs/msg_endpoint"
 # Libraries that Debian's libfabric drags in catch SIGSEGV and end with status 1: no crash would be seen.
@@ -198,7 +198,7 @@ def test_pingpong_peer_is_killed(run, port, env, victim):
     procs.pop(victim).kill()
     (survivor,) = procs.values()
     survivor.may_fail = True
-    survivor.wait(30)
+    survivor.wait(patience.USUAL)
 
 
 def has_names(shm):
@@ -259,7 +259,7 @@ def mpirun(run, env, program, ranks, mca, variables):
     """On two processors, however many ranks. All that was said."""
     processors = ",".join(str(n) for n in sorted(os.sched_getaffinity(0))[:2])
     proc = run.run("mpirun", [build.tool("taskset"), "-c", processors, build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe",
-                              "--timeout", 100, "-np", ranks, *(word for variable in variables for word in ("-x", variable)),
+                              "--timeout", int(patience.seconds(100)), "-np", ranks, *(word for variable in variables for word in ("-x", variable)),
                               *(word for name, value in mca.items() for word in ("--mca", name, value)), program],
                    env={**env, "TMPDIR": str(run.work)}, timeout=120)
     assert f"{ranks} of {ranks} ranks: all as sent" in proc.stdout()
@@ -293,7 +293,7 @@ def test_open_mpi_loses_a_rank(run, env, work):
     program = mpi.program(work, "mpi_killed")
     processors = ",".join(str(n) for n in sorted(os.sched_getaffinity(0))[:2])
     proc = run.start("mpirun", [build.tool("taskset"), "-c", processors, build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe",
-                                "--timeout", 100, "-np", 4, "-x", "FI_PROVIDER_PATH", "-x", "FI_PROVIDER=vma", "--mca", "pml", "cm", "--mca", "mtl",
+                                "--timeout", int(patience.seconds(100)), "-np", 4, "-x", "FI_PROVIDER_PATH", "-x", "FI_PROVIDER=vma", "--mca", "pml", "cm", "--mca", "mtl",
                                 "ofi", "--mca", "btl", "self", "--mca", "osc", "pt2pt", program],
                      env={**env, "TMPDIR": str(run.work)}, timeout=120)
     proc.fails()

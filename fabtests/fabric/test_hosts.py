@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from lib import build, mpi, netns, wire
+from lib import build, mpi, netns, patience, wire
 
 ENV = {"IPATH_NO_BACKTRACE": "1"}
 
@@ -58,7 +58,7 @@ def test_another_host_is_offered_only_where_it_is_reached(run, env, hosts):
 def test_pingpong(run, env, hosts, transmit, size, iterations):
     args = [build.tool("fi_pingpong"), "-p", "vma", "-e", "rdm", "-m", transmit, "-c", "-I", iterations, "-S", size]
     server = run.start("server", args, env=env, netns=hosts.left.file)
-    run.wait_until(lambda: wire.is_listening(hosts.left, 47592), "the server to listen", wire.PATIENCE, server)
+    run.wait_until(lambda: wire.is_listening(hosts.left, 47592), "the server to listen", proc=server)
     run.run("client", [*args, "10.99.0.1"], env=env, netns=hosts.right.file)
     server.ok()
 
@@ -76,7 +76,7 @@ def agent(work, hosts):
 
 def mpirun(run, env, hosts, agent, ranks, program, *args):
     each = ranks // 2
-    return run.start("mpirun", [build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "--timeout", 100, "-np", ranks,
+    return run.start("mpirun", [build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "--timeout", int(patience.seconds(100)), "-np", ranks,
                                 "--host", f"10.99.0.1:{each},10.99.0.2:{each}", "--mca", "plm_rsh_agent", agent,
                                 "--mca", "oob_tcp_if_include", "10.99.0.0/24", "--mca", "pml", "cm", "--mca", "mtl", "ofi",
                                 "--mca", "btl", "self", "--mca", "osc", "pt2pt", "--mca", "mtl_ofi_provider_include", "vma",

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from lib import build, rxe as rxe_lib
+from lib import build, patience, rxe as rxe_lib
 
 COMMAND = build.TOP / "contrib" / "lab" / "rxe"
 
@@ -19,7 +19,7 @@ COMMAND = build.TOP / "contrib" / "lab" / "rxe"
     (["--both", "true", "--mtu", "65536"], "--mtu must be"),
 ])
 def test_wrong_arguments(arguments, said):
-    done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=patience.seconds(), check=False)
     assert done.returncode == 2 and said in done.stderr
 
 

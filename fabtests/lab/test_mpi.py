@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lib import mpi, rxe as rxe_lib
+from lib import mpi, patience, rxe as rxe_lib
 
 # What Open MPI is to take, the domain that it is to find there, and what it needs for that: of the provider's domains
 # the first is `local`, which reaches no other host by ofi_rxm.
@@ -35,7 +35,7 @@ def start(lab, way: str, ranks: int, argv, mca=()):
     half = ranks // 2
     variables = {**rxe_lib.fabric_env(), "FI_PROVIDER": way.replace(";", ","), **WAYS[way][1]}
     mca = {**MCA, "mtl_ofi_provider_include": way, **dict(mca)}
-    options = ["--allow-run-as-root", "--timeout", int(rxe_lib.LIMIT) - 10, "--map-by", "node", "--bind-to", "none",
+    options = ["--allow-run-as-root", "--timeout", int(patience.seconds(rxe_lib.LIMIT)) - 10, "--map-by", "node", "--bind-to", "none",
                "--host", f"{lab.server.address}:{half},{lab.client.address}:{half}", "-np", ranks]
     options += [word for name in variables for word in ("-x", name)]
     options += [word for name, value in mca.items() for word in ("--mca", name, value)]

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from lib import build, nginx, rxe as rxe_lib, vmadump, vmalog
+from lib import build, nginx, patience, rxe as rxe_lib, vmadump, vmalog
 
 STREAM = build.TOP / "fabtests" / "lab" / "programs" / "stream.py"
 ACCELERATED = f"accelerated: device {rxe_lib.DOMAIN}"
@@ -38,9 +38,9 @@ def log(guest, name: str) -> str:
 
 
 def wait_for_log(guest, command, name: str, text: str, times: int = 1):
-    deadline = time.monotonic() + rxe_lib.LIMIT
+    deadline = patience.Deadline(rxe_lib.LIMIT)
     while log(guest, name).count(text) < times:
-        assert command.alive() and time.monotonic() < deadline, log(guest, name) + command.output()
+        assert command.alive() and not deadline.over(), log(guest, name) + command.output()
         time.sleep(0.2)
 
 
@@ -232,10 +232,10 @@ def test_nginx(rxe):
     server = start_server(rxe.server, ["nginx", "-p", "/tmp", "-c", "/tmp/nginx.conf", "-e", "/tmp/nginx-error.log"],
                           "nginx-server")
     gets = [word for i in range(2) for word in ("-o", f"/tmp/got{i}", f"http://{rxe.server.address}:8080/{file.name}")]
-    deadline = time.monotonic() + rxe_lib.LIMIT
+    deadline = patience.Deadline(rxe_lib.LIMIT)
     logs = [""]
     while not all(ACCELERATED in said for said in logs):
-        assert time.monotonic() < deadline, "\n".join(logs)
+        assert not deadline.over(), "\n".join(logs)
         rxe.client.run(["curl", "-sS", "--fail", "--limit-rate", "1M", *gets], env=env("nginx-client", VMA_SPEC="latency"),
                        timeout=rxe_lib.LIMIT)
         for i in range(2):

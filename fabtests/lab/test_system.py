@@ -61,7 +61,7 @@ done
 ASK_NAME = r"""
 import socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(30)
+s.settimeout(600)
 s.sendto(struct.pack(">6H", 7, 256, 1, 0, 0, 0) + b"\x09localhost\0" + struct.pack(">2H", 1, 1), ("127.0.0.1", 53))
 print(socket.inet_ntoa(s.recv(512)[-4:]))
 """

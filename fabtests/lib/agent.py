@@ -9,6 +9,10 @@ import socket
 import struct
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # for who runs it as a program
+
+from lib import patience  # noqa: E402
+
 INIT, STATE, EXIT, FLOW = 1, 2, 3, 4
 ACK = 0x80
 VERSION = 3
@@ -46,7 +50,7 @@ class Client:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.sock.bind(self._path)
         self.sock.connect(str(daemon))
-        self.sock.settimeout(20)
+        self.sock.settimeout(patience.seconds())
 
     def greet(self):
         self.sock.send(init())

@@ -5,10 +5,15 @@ the other over the pair and over the connection."""
 
 import dataclasses
 import json
+import pathlib
 import socket
 import struct
 import sys
 import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # for who runs it as a program
+
+from lib import patience  # noqa: E402
 
 ASK, CANCEL, ANSWER = 1, 2, 3
 MET, ABSENT, REMOTE, REFUSED, BUSY, NOT_TCP, AGAIN, OTHER_VERSION = range(8)
@@ -16,7 +21,6 @@ CONNECTOR, ACCEPTOR = 0, 1
 MAGIC, VERSION = 0x564D4142, 1
 SO_COOKIE, SO_NETNS_COOKIE = 57, 71
 _HEADER, _ANSWER = "=IHHII", "=IHHIIIIIIiIQQQ"
-_PATIENCE = 20.0
 
 
 def request(kind: int, number: int, magic: int = MAGIC, version: int = VERSION, length: int = 16) -> bytes:
@@ -49,7 +53,7 @@ class Asker:
     def __init__(self, path):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.connect(str(path))
-        self.sock.settimeout(_PATIENCE)
+        self.sock.settimeout(patience.seconds())
 
     def ask(self, sock, number: int = 1):
         socket.send_fds(self.sock, [request(ASK, number)], [sock.fileno()])
@@ -68,7 +72,7 @@ class Asker:
             assert not any(data[20:]), data
         sock = socket.socket(fileno=fds[0]) if fds else None
         if sock:
-            sock.settimeout(_PATIENCE)
+            sock.settimeout(patience.seconds())
         return Answer(number, result, role, user, group, process, network, own, pair, data[64:].decode(), version, sock)
 
     def is_cut(self) -> bool:
@@ -120,7 +124,7 @@ class Connection:
             target = (address, listener.getsockname()[1])
 
             def connect():
-                return socket.create_connection(target, _PATIENCE)
+                return socket.create_connection(target, patience.seconds())
 
             self.connector = inside(connect_in, connect) if connect_in else connect()
             self.acceptor = listener.accept()[0]
@@ -151,7 +155,7 @@ def are_joined(one: Answer, other: Answer) -> bool:
 def _end(path, role, address, port):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     if role == "connect":
-        sock = socket.create_connection((address, port), _PATIENCE)
+        sock = socket.create_connection((address, port), patience.seconds())
     else:
         with socket.socket(family) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

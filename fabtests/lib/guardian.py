@@ -4,8 +4,7 @@
 import signal
 import socket
 
-from . import build
-from .wire import PATIENCE
+from . import build, patience
 
 
 class Vmad:
@@ -19,12 +18,12 @@ class Vmad:
         self.says("vmad listens at")
 
     def says(self, text: str, count: int = 1):
-        self._run.wait_until(lambda: self.proc.stdout().count(text) >= count, f"vmad to say: {text}", PATIENCE, self.proc)
+        self._run.wait_until(lambda: self.proc.stdout().count(text) >= count, f"vmad to say: {text}", proc=self.proc)
 
     def connect(self):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.connect(str(self.path))  # waits while others are in the queue, if there is no time-out
-        sock.settimeout(PATIENCE)
+        sock.settimeout(patience.seconds())
         return sock
 
 

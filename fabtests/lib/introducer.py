@@ -7,9 +7,8 @@ import subprocess
 
 import pytest
 
-from . import build
+from . import build, patience
 from .guardian import killed
-from .wire import PATIENCE
 
 _SO_PEERPIDFD = 77
 # In a mount namespace of its own: the tree, then the program.
@@ -40,7 +39,7 @@ class Introducer:
     def start(self):
         self.proc = self._run.start("vmad", self.command(*self._options))
         self._run.wait_until(lambda: "vmad introduces" in self.proc.stdout() or "no broker" in self.proc.stderr() or not self.proc.alive(),
-                             "vmad to introduce", PATIENCE)
+                             "vmad to introduce")
         if not self.proc.alive() and self.proc.wait() == 77:
             self.proc.may_fail = True
             pytest.skip(f"no control groups of version 2 here: {self.proc.stderr()}")
@@ -62,7 +61,7 @@ class Introducer:
         return len(os.listdir(f"/proc/{self.proc.pid}/fd"))
 
     def remove_group(self, name):
-        subprocess.run([*IN_TREE, self.tree, "rmdir", f"{self.tree}/{name}"], check=True, capture_output=True, timeout=PATIENCE)
+        subprocess.run([*IN_TREE, self.tree, "rmdir", f"{self.tree}/{name}"], check=True, capture_output=True, timeout=patience.seconds())
 
     @staticmethod
     def knows_groups() -> bool:

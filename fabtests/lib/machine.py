@@ -13,7 +13,10 @@ import sys
 
 import pytest
 
-PATIENCE = 60
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # for who runs it as a program
+
+from lib import patience  # noqa: E402
+
 # Who has rootless containers: a number of this machine's only, and those of its user namespaces.
 USER, SUBORDINATE, NAME = 4343, (200000, 65536), "fabtests"
 GROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -26,7 +29,7 @@ ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit; shift; done
 
 
 def call(*command):
-    subprocess.run(command, check=True, timeout=PATIENCE)
+    subprocess.run(command, check=True, timeout=patience.seconds())
 
 
 def mount(kind, place, options="rw"):
@@ -60,9 +63,9 @@ class Machine:
         command = ["unshare", "--mount", sys.executable, "-B", __file__, "keep", self.name, self.folder]
         self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
         said = self._keeper.stdout.readline().split()
-        assert said, f"the machine's keeper ended with {self._keeper.wait(PATIENCE)}"
+        assert said, f"the machine's keeper ended with {self._keeper.wait(patience.seconds())}"
         if said[0] == NONE:
-            self._keeper.communicate(timeout=PATIENCE)
+            self._keeper.communicate(timeout=patience.seconds())
             pytest.skip(f"no machine for containers here: {' '.join(said[1:])}")
         self._pid, self._groups = said[0], said[1:]
 
@@ -77,7 +80,7 @@ class Machine:
         for proc in self._run.procs:
             proc.killed |= proc.alive()
         self._keeper.stdin.close()
-        assert self._keeper.wait(PATIENCE) == 0, "the machine's keeper failed"
+        assert self._keeper.wait(patience.seconds()) == 0, "the machine's keeper failed"
         self._keeper.stdout.close()
 
 
@@ -118,7 +121,7 @@ class Groups:
             waiter = select.poll()
             waiter.register(events, select.POLLPRI)
             while "populated 1" in events.read():
-                assert waiter.poll(PATIENCE * 1000), "processes of the machine outlive SIGKILL"
+                assert waiter.poll(patience.seconds() * 1000), "processes of the machine outlive SIGKILL"
                 events.seek(0)
 
     def remove(self):

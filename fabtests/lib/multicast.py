@@ -6,8 +6,8 @@ import re
 import socket
 import struct
 
-from . import build, tcp
-from .wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside
+from . import build, patience, tcp
+from .wire import LEFT, LEFT6, RIGHT, RIGHT6, inside
 
 PROGRAM = "sockets/programs/datagrams/multicast"
 GROUP = "239.1.2.3"
@@ -19,7 +19,7 @@ class Node:
     def __init__(self, run, name, host, vma, env=None):
         self.run, self.host, self.vma, self.far = run, host, vma, False
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control.settimeout(20)
+        self.control.settimeout(patience.seconds())
         self.proc = run.start(name, [build.program(PROGRAM), theirs.fileno()], vma=vma, mode="latency", env=env,
                               pass_fds=[theirs.fileno()], netns=host.file)
         theirs.close()
@@ -118,7 +118,7 @@ class Stream:
                 sent = self.node.ask("burst", self.out, self.group, self.port, self.next, 1)
                 self.next += sent == "sent"
                 return node.ask("drain", name) != ""
-            self.node.run.wait_until(heard, "the first datagram", PATIENCE, node.proc)
+            self.node.run.wait_until(heard, "the first datagram", proc=node.proc)
         self.send(1)
         for node, name in members:
             while f"number {self.next - 1} " not in node.ask("drain", name):
@@ -129,7 +129,7 @@ class Stream:
         def is_heard():
             self.burst(members, 5)
             return node.ask("drain", name) != ""
-        self.node.run.wait_until(is_heard, what, PATIENCE, node.proc)
+        self.node.run.wait_until(is_heard, what, proc=node.proc)
 
     def until(self, done, members, what):
         """Goes on sending; the members get each of them, once."""
@@ -137,7 +137,7 @@ class Stream:
             self.burst(members)
             nothing(members)
             return done()
-        self.node.run.wait_until(is_done, what, PATIENCE, self.node.proc)
+        self.node.run.wait_until(is_done, what, proc=self.node.proc)
 
     def is_by_port(self) -> bool:
         """What was sent last left by the port: the kernel has not counted it."""

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from lib import wire
+from lib import patience, wire
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +46,7 @@ class Host:
 
 
 def ip(*args):
-    subprocess.run(["ip", *args], capture_output=True, text=True, check=True, timeout=60)
+    subprocess.run(["ip", *args], capture_output=True, text=True, check=True, timeout=patience.seconds())
 
 
 def veth(one, name, other, other_name):

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from lib import build
+from lib import build, patience
 
 OURS = ("libvma", "libfabric-provider-vma", "libvma-utils", "libvma-dev")
 LIMIT = 900  # seconds: several times what compiling everything takes
@@ -57,7 +57,7 @@ def make(goal, **env):
 def check(command, limit=LIMIT, **more):
     """What a command printed. If it fails, the test does, with the end of that."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                          timeout=limit, check=False, **more)
+                          timeout=patience.seconds(limit), check=False, **more)
     if done.returncode:
         said = "\n".join(done.stdout.splitlines()[-60:])
         pytest.fail(f"exit status {done.returncode}: {' '.join(map(str, command))}\n{said}", pytrace=False)
@@ -65,7 +65,7 @@ def check(command, limit=LIMIT, **more):
 
 
 def field(deb, name):
-    return subprocess.run(["dpkg-deb", "-f", deb, name], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    return subprocess.run(["dpkg-deb", "-f", deb, name], capture_output=True, text=True, check=True, timeout=patience.seconds()).stdout.strip()
 
 
 def of_others(debs):
@@ -92,11 +92,11 @@ class System:
                    if path.is_file()]
         if not release or not sources:
             pytest.skip("no fresh system can be made here: the machine has no apt sources")
-        settings = subprocess.run(["apt-config", "dump", "Acquire"], capture_output=True, text=True, check=True, timeout=60).stdout
+        settings = subprocess.run(["apt-config", "dump", "Acquire"], capture_output=True, text=True, check=True, timeout=patience.seconds()).stdout
         how = [f"--aptopt={line}" for line in settings.splitlines() if re.match(r'Acquire::[\w:-]+ ".*";$', line)]
         done = subprocess.run(["mmdebstrap", "--mode=root", "--variant=apt", "--dpkgopt=force-unsafe-io", f"--include={','.join(included)}",
                                *how, release[1], root, *sources], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=LIMIT, check=False)
+                              text=True, timeout=patience.seconds(LIMIT), check=False)
         if done.returncode:
             errors = [line for line in done.stdout.splitlines() if line.startswith("E: ")]
             pytest.skip(f"no fresh system can be made here: {(errors or ['mmdebstrap failed'])[0]}")

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from . import build, runner
+from . import build, patience, runner
 
 
 def start(run, pair, program: str, *args, offload: bool = False, env=None, server_options=None, client_options=None):
@@ -32,14 +32,15 @@ def start(run, pair, program: str, *args, offload: bool = False, env=None, serve
 def run_both(run, pair, program: str, *args, timeout=runner.TIMEOUT, **options):
     """Both sides must end with exit status 0, the first of them in time."""
     server, client = start(run, pair, program, *args, **options)
-    assert runner.wait_for_end([server.popen, client.popen], timeout), f"neither side ended in {timeout} s"
+    deadline = patience.Deadline(timeout)
+    assert runner.wait_for_end([server.popen, client.popen], deadline), f"neither side ended in {deadline}"
     if server.popen.poll() or client.popen.poll():
         for proc in (server, client):  # the other may wait for ever for one that has failed
-            if not runner.wait_for_end([proc.popen], 5):
+            if not runner.wait_for_end([proc.popen], patience.Deadline()):
                 proc.kill()
     for proc in (server, client):
         if not server.popen.poll() and not client.popen.poll():
-            assert runner.wait_for_end([proc.popen], runner.TIMEOUT), f"{proc.name} did not end"
+            assert runner.wait_for_end([proc.popen], patience.Deadline()), f"{proc.name} did not end"
     failed = [proc for proc in (server, client) if proc.wait() != 0]
     if failed:
         said = "".join(f"{proc.name}: status {proc.popen.returncode}\n{proc.output()}\n" for proc in (server, client))

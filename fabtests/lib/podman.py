@@ -8,8 +8,8 @@ import resource
 import shutil
 import subprocess
 
-from . import build
-from .machine import NAME, PATIENCE, USER
+from . import build, patience
+from .machine import NAME, USER
 
 FOLDERS = ("usr", "etc", "proc", "sys", "dev", "run", "tmp", "var/tmp", "root")
 LINKS = ("bin", "sbin", "lib", "lib64")
@@ -61,7 +61,7 @@ class Podman:
 
     def do(self, *argv) -> str:
         """A command of podman's that ends by itself."""
-        done = subprocess.run([str(word) for word in self.command(*argv)], capture_output=True, text=True, timeout=PATIENCE, cwd=self._run.work,
+        done = subprocess.run([str(word) for word in self.command(*argv)], capture_output=True, text=True, timeout=patience.seconds(), cwd=self._run.work,
                               check=False)
         assert done.returncode == 0, f"podman {argv}: {done.stderr}"
         return done.stdout.strip()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Running the processes of one test: bounded in time, logs kept, ended with the test, nobody else's process touched."""
+"""Running the processes of one test: bounded in time, logs kept, ended with the test, nobody else's process touched.
+
+Each `timeout` is what the usual machine needs at most, lib/patience.py makes of it what this one is given."""
 
 import contextlib
 import os
@@ -9,17 +11,16 @@ import signal
 import subprocess
 import time
 
-from . import build, ports, vmalog
+from . import build, patience, ports, vmalog
 
-# Generous: a loaded two-core machine must not fail a test that is only slow.
-TIMEOUT = float(os.environ.get("FABTESTS_TIMEOUT", "60"))
+TIMEOUT = 2 * patience.USUAL  # of a process: what it waits for itself ends before, and says more
 
 CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE}
 
 
-def _wait_until(condition, timeout: float, what: str, proc=None):
-    """Polls `condition` until it holds. Fails at the time-out, or at once when `proc` ended before."""
-    deadline = time.monotonic() + timeout
+def _wait_until(condition, what: str, proc=None):
+    """Polls `condition` until it holds. Fails when that takes too long, or at once when `proc` ended before."""
+    deadline = patience.Deadline()
     pause = 0.001
     while True:
         ended = proc is not None and proc.popen.poll() is not None
@@ -28,8 +29,8 @@ def _wait_until(condition, timeout: float, what: str, proc=None):
             return result
         if ended:
             raise AssertionError(f"{proc.name} ended with {proc.popen.returncode} before {what}\n{proc.output()}")
-        if time.monotonic() > deadline:
-            raise AssertionError(f"timed out after {timeout} s waiting for {what}")
+        if deadline.over():
+            raise AssertionError(f"timed out after {deadline} waiting for {what}")
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
 
@@ -42,9 +43,8 @@ def open_input():
         yield stdin
 
 
-def wait_for_end(popens, timeout: float) -> bool:
+def wait_for_end(popens, deadline: patience.Deadline) -> bool:
     """Waits until one of the processes has ended. False: none has in time. Popen.wait() looks every 50 ms only."""
-    deadline = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         waiter = select.poll()
         for popen in popens:
@@ -53,7 +53,8 @@ def wait_for_end(popens, timeout: float) -> bool:
             fd = os.pidfd_open(popen.pid)
             stack.callback(os.close, fd)
             waiter.register(fd, select.POLLIN)
-        waiter.poll(max(deadline - time.monotonic(), 0) * 1000)
+        while not waiter.poll(deadline.left() * 1000) and not deadline.over():
+            pass
     return any(popen.poll() is not None for popen in popens)
 
 
@@ -103,13 +104,12 @@ class Proc:
 
     def wait(self, timeout: float | None = None) -> int:
         """Waits for the end and returns the exit status; a process that does not end is killed and fails the test."""
-        if timeout is None:
-            timeout = max(self._deadline - time.monotonic(), 0.1)
-        if wait_for_end([self.popen], timeout):
+        deadline = self._deadline if timeout is None else patience.Deadline(timeout)
+        if wait_for_end([self.popen], deadline):
             return self.popen.returncode
         stacks = self._where()
         self.kill()
-        raise AssertionError(f"{self.name} did not end within {timeout:.0f} s\n{stacks}{self.output()}")
+        raise AssertionError(f"{self.name} did not end within {deadline}\n{stacks}{self.output()}")
 
     def ok(self, timeout: float | None = None) -> "Proc":
         """Waits for the end, which must be exit status 0."""
@@ -123,13 +123,13 @@ class Proc:
         assert status != 0, f"{self.name} should have failed\n{self.output()}"
         return status
 
-    def wait_output(self, text: str, timeout: float = TIMEOUT) -> "Proc":
-        _wait_until(lambda: text in self.output(), timeout, f"{self.name} to print {text!r}", self)
+    def wait_output(self, text: str) -> "Proc":
+        _wait_until(lambda: text in self.output(), f"{self.name} to print {text!r}", self)
         return self
 
-    def wait_log(self, test, what: str, timeout: float = TIMEOUT):
+    def wait_log(self, test, what: str):
         """Waits until test(log) holds: the log of a process that still runs."""
-        return _wait_until(lambda: test(self.log()), timeout, what, self)
+        return _wait_until(lambda: test(self.log()), what, self)
 
     def send_signal(self, number: int):
         self.popen.send_signal(number)
@@ -146,19 +146,20 @@ class Proc:
                 with os.fdopen(pidfd):
                     waiter = select.poll()
                     waiter.register(pidfd, select.POLLIN)
-                    assert waiter.poll(30000), f"{self.name}: a process of it outlives SIGKILL"
-        self.popen.wait(30)
+                    assert waiter.poll(patience.seconds() * 1000), f"{self.name}: a process of it outlives SIGKILL"
+        self.popen.wait(patience.seconds())
 
-    def stop(self, timeout: float = 20.0, number: int = signal.SIGTERM) -> int:
+    def stop(self, number: int = signal.SIGTERM) -> int:
         """Asks it to end, waits, and returns the exit status. Its own status after the signal is not judged."""
         self.may_fail = True
         if self.alive():
             self.send_signal(number)
-        if wait_for_end([self.popen], timeout):
+        deadline = patience.Deadline()
+        if wait_for_end([self.popen], deadline):
             return self.popen.returncode
         where = self._where()
         self.kill()
-        raise AssertionError(f"{self.name} ignored signal {number} for {timeout:.0f} s\n{where}")
+        raise AssertionError(f"{self.name} ignored signal {number} for {deadline}\n{where}")
 
     def _where(self) -> str:
         """What the kernel says about each thread: which call it is in."""
@@ -195,6 +196,7 @@ class Runner:
         env["VMA_STATS_SHMEM_DIR"] = str(self.log_dir)
         env["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:verify_asan_link_order=0"
         env["UBSAN_OPTIONS"] = "print_stacktrace=1"
+        env["FABTESTS_PATIENCE"] = f"{patience.factor():.2f}"
         if vma:
             env["LD_PRELOAD"] = build.preload()
             env["VMA_TRACELEVEL"] = "debug"
@@ -224,7 +226,7 @@ class Runner:
                                      stdin=stdin or subprocess.DEVNULL, stdout=out_file, stderr=err_file,
                                      start_new_session=True, pass_fds=pass_fds, preexec_fn=preexec,
                                      cwd=cwd or self.work)
-        proc = Proc(self, name, popen, out, err, time.monotonic() + timeout)
+        proc = Proc(self, name, popen, out, err, patience.Deadline(timeout))
         self.procs.append(proc)
         return proc
 
@@ -232,11 +234,11 @@ class Runner:
         """Starts argv and waits for exit status 0."""
         return self.start(name, argv, **options).ok()
 
-    def wait_port(self, port: int, proc: Proc | None = None, timeout: float = TIMEOUT):
-        _wait_until(lambda: ports.is_listening(port), timeout, f"port {port} to listen", proc)
+    def wait_port(self, port: int, proc: Proc | None = None):
+        _wait_until(lambda: ports.is_listening(port), f"port {port} to listen", proc)
 
-    def wait_until(self, condition, what: str, timeout: float = TIMEOUT, proc: Proc | None = None):
-        return _wait_until(condition, timeout, what, proc)
+    def wait_until(self, condition, what: str, proc: Proc | None = None):
+        return _wait_until(condition, what, proc)
 
     def finish(self) -> list[str]:
         """Ends what still runs and returns what was wrong with any process."""

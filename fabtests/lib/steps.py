@@ -9,7 +9,7 @@ import os
 import pathlib
 import subprocess
 
-from . import build
+from . import build, patience
 
 FAULTS = ("kill", "stop", "stop-kill")
 BUFFERS = (4096, 0)  # 0: the defaults
@@ -19,7 +19,7 @@ _STEP, _TALKER = "steps/programs/step", "steps/programs/talker"
 
 def environment(shm: pathlib.Path, **more) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("VMA_", "LD_PRELOAD", "FI_"))}
-    env |= {"VMA_SHM_DIR": str(shm), "VMA_STATS_SHMEM_DIR": "", "VMA_TRACELEVEL": "panic", "VMA_CONFIG_FILE": "/dev/null"}
+    env |= {"FABTESTS_PATIENCE": f"{patience.factor():.2f}", "VMA_SHM_DIR": str(shm), "VMA_STATS_SHMEM_DIR": "", "VMA_TRACELEVEL": "panic", "VMA_CONFIG_FILE": "/dev/null"}
     env |= {"VMA_LIFT_AFTER": "4", "VMA_STREAM_RING": "65536"}  # soon there, soon full
     # A survey goes through every instruction: neither the linker's look-ups nor copies byte by byte are worth it.
     env |= {"LD_BIND_NOW": "1", "GLIBC_TUNABLES": "glibc.cpu.x86_rep_movsb_threshold=1000000000"}

@@ -10,8 +10,8 @@ import socket
 import subprocess
 import threading
 
-from lib import build, netns
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, set_sysctl
+from lib import build, netns, patience
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, inside, set_sysctl
 
 PORT = 7000
 FAMILIES = [(socket.AF_INET, LEFT, RIGHT), (socket.AF_INET6, LEFT6, RIGHT6)]
@@ -96,7 +96,7 @@ def kernel_socket(host, family=socket.AF_INET, **options):
     """A stream socket of the host. Options: those of SOL_SOCKET (SO_...) and of TCP (TCP_...) by their names."""
     with inside(host):
         made = socket.socket(family, socket.SOCK_STREAM)
-    made.settimeout(PATIENCE)
+    made.settimeout(patience.seconds())
     for name, value in options.items():
         level = socket.SOL_SOCKET if name.startswith("SO_") else socket.IPPROTO_TCP
         made.setsockopt(level, getattr(socket, name), value)
@@ -112,7 +112,7 @@ def kernel_listener(host, address, port=PORT, **options):
 
 def accepted(listener):
     sock, _address = listener.accept()
-    sock.settimeout(PATIENCE)
+    sock.settimeout(patience.seconds())
     return sock
 
 

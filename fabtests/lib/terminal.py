@@ -9,7 +9,8 @@ import select
 import signal
 import struct
 import termios
-import time
+
+from . import patience
 
 # Cursor position, erase, movement, and what has no effect here; then characters.
 SEQUENCE = re.compile(rb"\x1b\[([?0-9;]*)([A-Za-z])|\x1b[()][A-Z0-9]|\x1b[=>78MDE]|[\x0e\x0f]|\r|\n|\x08|\t|([\x20-\x7e\x80-\xff]+)")
@@ -52,23 +53,23 @@ class Terminal:
     def signal(self, number):
         os.kill(self.pid, number)
 
-    def wait(self, condition, what, timeout=60):
+    def wait(self, condition, what):
         """Reads until condition(text of the screen) holds."""
-        deadline = time.monotonic() + timeout
+        deadline = patience.Deadline()
         while not condition(self.text()):
-            if not self._read(max(deadline - time.monotonic(), 0)):
+            if not self._read(deadline):
                 raise AssertionError(f"no {what} on the screen:\n{self.text()}")
         return self.text()
 
-    def read_all(self, timeout=60):
+    def read_all(self):
         """Reads until the program has ended."""
-        deadline = time.monotonic() + timeout
-        while self._read(max(deadline - time.monotonic(), 0)):
+        deadline = patience.Deadline()
+        while self._read(deadline):
             pass
 
-    def finish(self, timeout=60):
+    def finish(self):
         """Waits for the program's end; its exit status."""
-        self.read_all(timeout)
+        self.read_all()
         return self.close()
 
     def close(self):
@@ -82,10 +83,10 @@ class Terminal:
         self.pid = None
         return os.waitstatus_to_exitcode(status)
 
-    def _read(self, timeout):
-        ready, _, _ = select.select([self.fd], [], [], timeout)
-        if not ready:
-            return False
+    def _read(self, deadline):
+        while not select.select([self.fd], [], [], deadline.left())[0]:
+            if deadline.over():
+                return False
         try:
             data = os.read(self.fd, 65536)
         except OSError:  # EIO: the program has ended

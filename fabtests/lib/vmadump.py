@@ -7,7 +7,7 @@ import signal
 import struct
 import subprocess
 
-from . import build
+from . import build, patience
 
 SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D0D0A, 1, 5, 6
 
@@ -107,7 +107,7 @@ def lost(raw: bytes) -> int:
 
 def tcpdump(path, *filters) -> list[str]:
     """Its lines: all of the file can be read."""
-    done = subprocess.run([build.tool("tcpdump"), "-nn", "-r", path, *filters], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([build.tool("tcpdump"), "-nn", "-r", path, *filters], capture_output=True, text=True, timeout=patience.seconds())
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

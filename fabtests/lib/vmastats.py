@@ -4,7 +4,7 @@
 import json
 import subprocess
 
-from . import build
+from . import build, patience
 
 PYTHON = "/usr/bin/python3"
 
@@ -24,7 +24,7 @@ def make_sample(folder, proc, *more):
 
 def tool(run, *arguments, status=0):
     done = subprocess.run([str(build.build_dir() / "vma_stats"), "-k", run.log_dir, *map(str, arguments)],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=patience.seconds())
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 

@@ -12,13 +12,12 @@ import socket
 import struct
 import subprocess
 
-from lib import build
+from lib import build, patience
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 LEFT, RIGHT = "10.99.0.1", "10.99.0.2"
 LEFT6, RIGHT6 = "fd99::1", "fd99::2"
-PATIENCE = 20  # seconds
 
 
 @contextlib.contextmanager
@@ -42,7 +41,7 @@ def is_listening(host, port) -> bool:
 def udp_socket(host, family=socket.AF_INET):
     with inside(host):
         made = socket.socket(family, socket.SOCK_DGRAM)
-    made.settimeout(PATIENCE)
+    made.settimeout(patience.seconds())
     return made
 
 
@@ -114,7 +113,7 @@ class Asked:
     def next_line(self) -> str:
         def lines():
             return self.proc.stdout().split("\n")[:-1]
-        self._run.wait_until(lambda: len(lines()) > self._lines, "an answer", PATIENCE, self.proc)
+        self._run.wait_until(lambda: len(lines()) > self._lines, "an answer", proc=self.proc)
         self._lines += 1
         return lines()[self._lines - 1]
 

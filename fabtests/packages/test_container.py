@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from lib import build, packages
+from lib import build, packages, patience
 from lib.machine import Machine
 from lib.podman import Podman
 
@@ -36,7 +36,7 @@ class Images:
 def with_the_base(fresh):
     folder = tempfile.mkdtemp(prefix="fabtests-")
     made = Images(folder)
-    subprocess.run(["tar", "-C", fresh.root, "--exclude=./var/cache/apt", "-cf", f"{folder}/base.tar", "."], check=True, timeout=packages.LIMIT)
+    subprocess.run(["tar", "-C", fresh.root, "--exclude=./var/cache/apt", "-cf", f"{folder}/base.tar", "."], check=True, timeout=patience.seconds(packages.LIMIT))
     made.run("import", "-q", f"{folder}/base.tar", BASE)
     yield made
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from lib import build, packages
+from lib import build, packages, patience
 
 LIBRARY = "/usr/lib/*/"
 CONTENTS = {
@@ -38,7 +38,7 @@ EACH_HAS = re.compile(r"/usr/share/(doc/[\w-]+/(changelog(\.Debian)?\.gz|copyrig
 
 def listed(deb):
     """The files of a package, but for those that each has."""
-    lines = subprocess.run(["dpkg-deb", "-c", deb], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    lines = subprocess.run(["dpkg-deb", "-c", deb], capture_output=True, text=True, check=True, timeout=patience.seconds()).stdout.splitlines()
     names = {line.split(maxsplit=5)[5].split(" -> ")[0][1:] for line in lines if not line.startswith("d")}
     return {re.sub(r"^/usr/lib/[\w-]+-linux-\w+/", LIBRARY, name) for name in names if not EACH_HAS.fullmatch(name)}
 
@@ -56,7 +56,7 @@ def test_contents(debs, name):
 
 
 def test_the_rules_are_kept(debs, tmp_path):
-    subprocess.run(["dpkg-deb", "-e", debs["libvma"], tmp_path], check=True, timeout=60)
+    subprocess.run(["dpkg-deb", "-e", debs["libvma"], tmp_path], check=True, timeout=patience.seconds())
     assert set((tmp_path / "conffiles").read_text().split()) == {"/etc/libvma.conf", "/etc/init.d/vma"}
 
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib import build, packages
+from lib import build, packages, patience
 
 PORT = 7000
 RULES = "etc/libvma.conf"
@@ -23,7 +23,7 @@ def installed(fresh, before, ours):
     """With the packages, whatever a test has done to them."""
     assert before
     if b"installed" not in subprocess.run(fresh.command("dpkg-query", "-W", "-f", "${db:Status-Status}", "libvma"), capture_output=True,
-                                          timeout=60, check=False).stdout:
+                                          timeout=patience.seconds(), check=False).stdout:
         fresh.install(*ours)
     return fresh
 
@@ -78,11 +78,11 @@ def test_vmad_is_started_and_stopped(system):
 def newer(deb, folder, rules):
     """The package with the next version, and with these rules."""
     tree = folder / "tree"
-    subprocess.run(["dpkg-deb", "-R", deb, tree], check=True, timeout=60)
+    subprocess.run(["dpkg-deb", "-R", deb, tree], check=True, timeout=patience.seconds())
     control = tree / "DEBIAN/control"
     control.write_text(re.sub(r"(?m)^(Version: .*)$", r"\1+next", control.read_text(encoding="utf-8")), encoding="utf-8")
     (tree / RULES).write_text(rules, encoding="utf-8")
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, folder / "newer.deb"], check=True, capture_output=True, timeout=60)
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, folder / "newer.deb"], check=True, capture_output=True, timeout=patience.seconds())
     return folder / "newer.deb"
 
 

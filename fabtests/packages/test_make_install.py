@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from lib import build, packages
+from lib import build, packages, patience
 
 
 @pytest.fixture(scope="module", name="prefix")
@@ -39,7 +39,7 @@ def test_it_reads_the_rules_that_it_installs(installed, prefix):
     def there(*command, **env):
         how = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
         return subprocess.run(["unshare", "--mount", "sh", "-c", how, "sh", f"{installed}{prefix}", prefix, *command], capture_output=True,
-                              env={**os.environ, **env}, text=True, timeout=60, check=True)
+                              env={**os.environ, **env}, text=True, timeout=patience.seconds(), check=True)
 
     assert "os: line 1 " in there(f"{prefix}/bin/libvma-check", "tcp_server", "*:7000").stdout
     said = there("true", LD_PRELOAD=f"{prefix}/lib/libvma.so", VMA_TRACELEVEL="details").stderr

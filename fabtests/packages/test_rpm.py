@@ -7,14 +7,14 @@ import subprocess
 
 import pytest
 
-from lib import packages
+from lib import packages, patience
 
 NAMES = {"libvma", "libfabric-provider-vma", "libvma-utils", "libvma-devel"}
 RULES = "etc/libvma.conf"
 
 
 def query(rpm, *how):
-    return subprocess.run(["rpm", "-qp", *how, rpm], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    return subprocess.run(["rpm", "-qp", *how, rpm], capture_output=True, text=True, check=True, timeout=patience.seconds()).stdout.splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def rpms(debs):
     assert debs
     flags = []
     for name in ("CXXFLAGS", "CPPFLAGS"):
-        words = subprocess.run(["dpkg-buildflags", "--get", name], capture_output=True, text=True, check=True, timeout=60,
+        words = subprocess.run(["dpkg-buildflags", "--get", name], capture_output=True, text=True, check=True, timeout=patience.seconds(),
                                env={**os.environ, "DEB_BUILD_MAINT_OPTIONS": "hardening=-fortify"}).stdout.split()
         flags.append(f"--define 'build_{name.lower()} {' '.join(word for word in words if not word.startswith('-ffile-prefix-map'))}'")
     folder = packages.make("rpm", RPMBUILD_FLAGS=" ".join(flags))
@@ -35,7 +35,7 @@ def test_the_same_parts(rpms, debs):
     assert rpms.keys() == NAMES
     for name, rpm in rpms.items():
         deb = debs[name.replace("-devel", "-dev")]
-        lines = subprocess.run(["dpkg-deb", "-c", deb], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+        lines = subprocess.run(["dpkg-deb", "-c", deb], capture_output=True, text=True, check=True, timeout=patience.seconds()).stdout.splitlines()
         theirs = {line.split(maxsplit=5)[5].split(" -> ")[0] for line in lines if not line.startswith("d")}
         own = re.compile(r".*(/lintian/|/init\.d/|/changelog|/copyright|/LICENSE|/CHANGELOG|/licenses/|/examples/|/doc/[\w-]*$|/build-id)")
 

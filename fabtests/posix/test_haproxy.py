@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lib import build, expect, files, nginx, pairing, ports
+from lib import build, expect, files, nginx, pairing, patience, ports
 
 pytestmark = pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 
@@ -18,9 +18,9 @@ global
     stats socket {work}/haproxy.sock mode 600 level admin expose-fd listeners
 defaults
     mode {mode}
-    timeout connect 20s
-    timeout client 60s
-    timeout server 60s
+    timeout connect 600s
+    timeout client 600s
+    timeout server 600s
     {reuse}
 frontend in
     bind 127.0.0.1:{port}
@@ -58,7 +58,7 @@ class Proxy:
         return old
 
     def curl(self, names, *options):
-        argv = [build.tool("curl"), "-sS", "--fail", "--max-time", 50, *options]
+        argv = [build.tool("curl"), "-sS", "--fail", "--max-time", patience.seconds(), *options]
         for number, name in enumerate(names):
             argv += ["-o", f"got{number}", f"http://127.0.0.1:{self.port}/{name}"]
         client = self.run.run("curl", argv, vma=self.pair.client, mode=self.pair.mode)
@@ -90,7 +90,7 @@ def test_content(run, pair, port, mode):
     assert got == wanted
     assert proxy.curl(names, "-H", "Connection: close")[1] == wanted
     assert sorted(proxy.curl(names, "--parallel", "--parallel-immediate")[1]) == sorted(wanted)
-    put = run.run("put", [build.tool("curl"), "-sS", "--fail", "--max-time", 50, "-T", run.work / "www" / "8m",
+    put = run.run("put", [build.tool("curl"), "-sS", "--fail", "--max-time", patience.seconds(), "-T", run.work / "www" / "8m",
                           f"http://127.0.0.1:{port}/put/sent"], vma=pair.client, mode=pair.mode)
     assert put.output() == "" and files.sha256(run.work / "put" / "sent") == proxy.sums["8m"]
     proxy.end()

@@ -9,7 +9,7 @@ import pytest
 from lib import build, suite
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
-LIMIT = 100  # seconds for the three runs
+LIMIT = 400  # seconds for the three runs
 
 
 def compare(run, places, argv, env=None):

@@ -8,7 +8,7 @@ import select
 
 import pytest
 
-from lib import build, expect, files, pairing, ports
+from lib import build, expect, files, pairing, patience, ports
 
 pytestmark = pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 
@@ -64,7 +64,7 @@ def pour(feeds):
     for keep in left:
         os.set_blocking(keep.fileno(), False)
     while left:
-        for fd in select.select([], [keep.fileno() for keep in left], [], 60)[1]:
+        for fd in select.select([], [keep.fileno() for keep in left], [], patience.seconds())[1]:
             keep = next(one for one in left if one.fileno() == fd)
             left[keep] = left[keep][os.write(fd, left[keep][:65536]):]
             if not left[keep]:
@@ -78,7 +78,7 @@ def test_web(run, pair, port, certificate):
         at = ports.free_port()
         serving = server(run, pair, at, certificate, how)
         run.wait_port(at, serving)
-        page = run.run("curl", [build.tool("curl"), "-sS", "--fail", "--http1.1", "--max-time", 50, "--cacert", run.work / "cert.pem",
+        page = run.run("curl", [build.tool("curl"), "-sS", "--fail", "--http1.1", "--max-time", patience.seconds(), "--cacert", run.work / "cert.pem",
                                 "-o", run.work / "page", f"https://localhost:{at}/large", "--connect-to", f"localhost:{at}:127.0.0.1:{at}"],
                        vma=pair.client, mode=pair.mode)
         assert page.output() == ""

@@ -13,12 +13,13 @@ import time
 
 import pytest
 
-from lib import build, shared_dir
+from lib import build, patience, shared_dir
 
 PROGRAM = "posix/programs/soak/soak"
 SECONDS = float(os.environ.get("FABTESTS_SOAK_SECONDS") or (45 if build.sanitized() else 240))
 WITHOUT = os.environ.get("FABTESTS_SOAK_WITHOUT", "")  # names of operations, with commas between: by hand only
 ROUND = 5  # seconds; then everything is closed and looked at
+HANGS = 500  # seconds: the soak finds what hangs, and ends it, in less
 FIRST_SEED = int(os.environ["FABTESTS_SEED"])  # conftest.py draws it
 
 
@@ -30,7 +31,7 @@ def command(run, seed, without, *more):
 def soak(run, seed, without, *more):
     argv = [str(word) for word in command(run, seed, without, *more)]
     env = {"VMA_TRACELEVEL": "debug", "VMA_LOG_FILE": str(run.log_dir / "soak.%d.log")}
-    proc = run.start("soak", argv, env=env, timeout=130)
+    proc = run.start("soak", argv, env=env, timeout=HANGS)
     proc.may_fail = True
     status = proc.wait()
     (run.shm / "ledger").unlink()
@@ -54,14 +55,19 @@ def one_round(run, seed, without, *more):
     return accelerated
 
 
+def accelerating_round(run, seed, without):
+    """Where the machine is too slow to accelerate anything in so short a round, longer ones, until something is."""
+    deadline, length = patience.Deadline(), ROUND
+    while one_round(run, seed, without, "--seconds", length) == 0:
+        assert not deadline.over(), f"nothing was accelerated in {deadline}"
+        length = min(2 * length, 60)
+
+
 def rounds(run, part, without):
     """Seeds one after the other until the time is over."""
     until, seed = time.monotonic() + min(SECONDS, 60), FIRST_SEED + 1000 * part
     while time.monotonic() < until:
-        accelerated = one_round(run, seed, without)
-        if accelerated == 0:  # the machine is too slow for so short a round: as long as a hang is waited for
-            accelerated = one_round(run, seed, without, "--seconds", 60)
-        assert accelerated > 0, "nothing was accelerated"
+        accelerating_round(run, seed, without)
         seed += 1
 
 
@@ -72,5 +78,5 @@ def test_streams_and_datagrams(run, part):
 
 def test_finds_a_missing_byte(run):
     """The soak itself is looked at: sends leave a byte out, until somebody who is not killed before has read one of them."""
-    status, said = soak(run, FIRST_SEED, "", "--break", 1000000, "--seconds", 60)
+    status, said = soak(run, FIRST_SEED, "", "--break", 1000000, "--seconds", int(patience.seconds()))
     assert status == 1 and "expected" in said and "at byte" in said

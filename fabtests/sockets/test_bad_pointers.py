@@ -17,7 +17,7 @@ _reference = {}
 
 def results(run, has, vma, stdin=None, env=None):
     proc = run.start(f"{has}-{'vma' if vma else 'kernel'}", [build.program(PROGRAM), has], vma=vma, mode="latency", stdin=stdin,
-                     env=env, timeout=140)
+                     env=env, timeout=400)
     proc.may_fail = True
     status = proc.wait()
     lines = proc.stdout().splitlines()

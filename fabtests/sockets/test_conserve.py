@@ -7,19 +7,17 @@ import sys
 
 import pytest
 
-from lib import pairing, peers, runner
+from lib import pairing, peers
 
 PROGRAM = "sockets/programs/conserve/conserve"
 BUFFERS = {"small": (4096, 4096), "default": (0, 0), "small send": (16384, 0), "small receive": (0, 4096)}
 BACK = ("fork", "pin", "ask")
 ENDS = ("shutdown", "close", "exit", "kill", "stop-kill", "stop-continue")
 SOME = (pairing.KERNEL, pairing.VMA_DEFAULT, pairing.VMA_LATENCY)
-_limit = {"timeout": 40}
 
 
 def unread(run, pair, back, end, buffers, pace=0):
-    server, client = peers.start(run, pair, PROGRAM, "unread", back, end, *BUFFERS[buffers], pace, offload=True,
-                                 server_options=_limit, client_options=_limit)
+    server, client = peers.start(run, pair, PROGRAM, "unread", back, end, *BUFFERS[buffers], pace, offload=True)
     server.may_fail = client.may_fail = True  # what each ends with is looked at here
     server.ok()
     assert client.wait() == (-9 if "kill" in end else 0), client.output()
@@ -79,9 +77,9 @@ for i in range(40):
 """
 
 ASKER = """
-import socket, sys
+import os, socket, sys
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-sock.settimeout(60)
+sock.settimeout(60 * float(os.environ["FABTESTS_PATIENCE"]))
 for i in range(40):
     for j in range(10):
         assert sock.recv(8, socket.MSG_WAITALL) == b"%8d" % (i * 10 + j), (i, j)
@@ -95,7 +93,7 @@ assert sock.recv(8) == b""
 def test_subprocess_of_python(run, pair):
     """subprocess.run(stdout=sock), and the server goes on."""
     server = run.start("server", [sys.executable, "-c", SUBPROCESS], vma=pair.server, mode=pair.mode)
-    run.wait_until(lambda: server.stdout().endswith("\n"), "the port", runner.TIMEOUT, server)
+    run.wait_until(lambda: server.stdout().endswith("\n"), "the port", proc=server)
     client = run.start("client", [sys.executable, "-c", ASKER, server.stdout().strip()], vma=pair.client, mode=pair.mode)
     client.ok()
     server.ok()

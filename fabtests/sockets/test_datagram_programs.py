@@ -104,10 +104,10 @@ def test_iperf3(serve, client, port, pair, options):
 
 
 ASKS = """
-import socket, sys
+import os, socket, sys
 rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 400
 s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(20)
+s.settimeout(60 * float(os.environ["FABTESTS_PATIENCE"]))
 s.connect((sys.argv[1], int(sys.argv[2])))
 for i in range(rounds):
     block = b"%d " % i * (i + 1)
@@ -158,9 +158,9 @@ def test_nc(run, serve, client, port, pair, host):
 
 
 MEMCACHED = """
-import socket, struct, sys
+import os, socket, struct, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(20)
+s.settimeout(60 * float(os.environ["FABTESTS_PATIENCE"]))
 server = ("127.0.0.1", int(sys.argv[1]))
 def ask(number, text):
     s.sendto(struct.pack("!HHHH", number, 0, 1, 0) + text, server)

@@ -51,7 +51,7 @@ def arguments(family):
 
 def transcripts(run, pair, scenario, family, env=None):
     server, client = peers.run_both(run, pair, PROGRAM, *arguments(family), scenario,
-                                    env={**datagrams.warm_up_env(pair), **(env or {})}, timeout=60)
+                                    env={**datagrams.warm_up_env(pair), **(env or {})})
     found = {}
     for proc in (server, client):
         found[proc.name.split("#")[0]] = lines = proc.stderr().splitlines()
@@ -100,7 +100,7 @@ def test_sleeping(run, pair, reference, scenario, family):
 def test_one_process(run, pair, reference, scenario, family):
     """Both sides are threads of one process: what two processes see on the kernel."""
     proc = run.start("both", [build.program(PROGRAM), "both", *arguments(family), scenario], vma=True, mode=pair.mode,
-                     env=datagrams.warm_up_env(pair)).ok(timeout=60)
+                     env=datagrams.warm_up_env(pair)).ok()
     peers.compare(reference(scenario, family), {"server": proc.stderr().splitlines(), "client": proc.stdout().splitlines()})
     datagrams.acceleration(proc, proc, receiver_has=True, sender_has=True)
 
@@ -128,8 +128,7 @@ def test_log_lines(tmp_path):
 @pytest.mark.pairs(*datagrams.PAIRS)
 def test_killed(run, pair):
     """The peer of a connected socket is killed with -9: ECONNREFUSED, also for who waits."""
-    server, client = peers.start(run, pair, PROGRAM, *arguments("4"), "killed", env=datagrams.warm_up_env(pair),
-                                 client_options={"timeout": 30})
+    server, client = peers.start(run, pair, PROGRAM, *arguments("4"), "killed", env=datagrams.warm_up_env(pair))
     for proc in (server, client):
         proc.wait_output("ready")
     server.kill()  # and waits until it is dead: its sockets are closed

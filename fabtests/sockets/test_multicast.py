@@ -6,7 +6,6 @@ import pytest
 
 from lib import build, datagrams, netns
 from lib.multicast import GROUP, PORT, Node
-from lib.wire import PATIENCE
 
 OTHER, SIX = "239.1.2.4", "ff15::1234"
 LEFT, RIGHT = "10.99.0.1", "10.99.0.2"
@@ -57,7 +56,7 @@ class Stage:
             return not self.expected() or self.accelerated(sender, members, group)
         for _ in range(4):
             is_warm()
-        self.run.wait_until(is_warm, "acceleration", PATIENCE, sender.proc)
+        self.run.wait_until(is_warm, "acceleration", proc=sender.proc)
 
     def nothing(self, members):
         for node, name in members:

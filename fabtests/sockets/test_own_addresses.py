@@ -8,11 +8,11 @@ from lib import echo, netns
 ADDRESSES = {"4": ("192.0.2.1", "192.0.2.2"), "6": ("2001:db8::1", "2001:db8::2")}
 
 CLIENT = """
-import select, socket, sys
+import os, select, socket, sys
 kind, here, there = sys.argv[1:]
 family = socket.AF_INET6 if ":" in here else socket.AF_INET
 s = socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
-s.settimeout(20)
+s.settimeout(60 * float(os.environ["FABTESTS_PATIENCE"]))
 s.bind((here, 0))
 s.connect((there, 7000))
 while not select.select([sys.stdin], [], [], 0)[0]:

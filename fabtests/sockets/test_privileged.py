@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib import build
+from lib import build, patience
 
 SOURCE = r"""
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ def built(tmp_path_factory):
     source.write_text(SOURCE, encoding="ascii")
     library = build.libvma()
     subprocess.run([build.tool("cc"), "-O1", source, "-o", made, "-Wl,--no-as-needed", library, f"-Wl,-rpath,{library.parent}"], check=True,
-                   timeout=60)
+                   timeout=patience.seconds())
     os.chown(made, 0, GROUP)
     made.chmod(0o2755)
     return made
@@ -75,7 +75,7 @@ def starter(program, tmp_path):
         env = os.environ | {"VMA_TRACELEVEL": "debug", "VMA_SPEC": "latency", "VMA_CONFIG_FILE": str(conf), "VMA_OFFLOADED_SOCKETS": "1",
                             "HWLOC_PLUGINS_PATH": str(tmp_path)}
         done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$2" && exec "$3"', "sh", conf.parent, there, program],
-                              env=env, capture_output=True, text=True, timeout=60, check=True)
+                              env=env, capture_output=True, text=True, timeout=patience.seconds(), check=True)
         assert done.stdout.startswith("secure 1\n") or "VMA" in done.stdout
         return done.stdout + done.stderr
 

@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from lib import build, expect, nginx, pairing
+from lib import build, expect, nginx, pairing, patience
 from lib.files import random_file, sha256
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -214,7 +214,7 @@ def serve_files(run, pair, port, sendfile="on"):
 
 def curl(run, pair, port, names, *options):
     """Fetches the files over one connection and returns their hashes by name."""
-    argv = [build.tool("curl"), "-sS", "--fail", "--max-time", 50, *options]
+    argv = [build.tool("curl"), "-sS", "--fail", "--max-time", patience.seconds(), *options]
     for i, name in enumerate(names):
         argv += ["-o", f"got{i}", f"http://127.0.0.1:{port}/{name}"]
     client = run.run("curl", argv, vma=pair.client, mode=pair.mode)

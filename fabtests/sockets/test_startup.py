@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from lib import build
+from lib import build, patience
 
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 HEADER = "VMA_VERSION"
@@ -32,7 +32,7 @@ def library():
 
 def said(argv, **variables):
     """On standard output and standard error, with no variable but these."""
-    done = subprocess.run([str(word) for word in argv], env=variables, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([str(word) for word in argv], env=variables, capture_output=True, text=True, timeout=patience.seconds(), check=True)
     return done.stdout + done.stderr
 
 
@@ -73,7 +73,7 @@ def test_says_what_it_is_where_it_is_linked(tmp_path):
 def test_system_calls(tmp_path, empty):
     def calls(*argv):
         trace = tmp_path / "trace"
-        subprocess.run(["strace", "-f", "-o", trace, *map(str, argv)], env={}, stderr=subprocess.PIPE, check=True, timeout=60)
+        subprocess.run(["strace", "-f", "-o", trace, *map(str, argv)], env={}, stderr=subprocess.PIPE, check=True, timeout=patience.seconds())
         return sum(1 for line in trace.read_text().splitlines() if "(" in line)
 
     without = calls(LOADER, "/bin/true")

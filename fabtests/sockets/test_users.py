@@ -173,7 +173,7 @@ sys.path.insert(0, {str(PROGRAM.parent)!r})
 import users
 with socket.socket() as sock:
     os.setresuid({CLIENT}, {CLIENT}, {CLIENT})
-    sock.settimeout(20)
+    sock.settimeout(users.PATIENCE)
     sock.connect(("127.0.0.1", {port}))
     users.ask_all(sock, 500)
     sock.sendall(b"last")

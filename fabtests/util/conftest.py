@@ -11,6 +11,8 @@ from lib.introducer import Introducer
 from lib.vmalat import program
 from lib.vmastats import make_sample
 
+LONGEST = 60000  # milliseconds for a reply: no option says more
+
 
 @pytest.fixture
 def hosts():
@@ -40,8 +42,8 @@ def client(run, port, env):
     def start(*options, host="127.0.0.1", status=0, **how):
         out = run.work / "result.json"
         out.unlink(missing_ok=True)
-        proc = run.start("client", [program(), "client", "--port", port, "--json", out, "--warm-up", 50, *options, host],
-                         env=env, **how)
+        argv = [program(), "client", "--port", port, "--json", out, "--warm-up", 50, "--timeout", LONGEST, *options, host]
+        proc = run.start("client", argv, env=env, **how)
         proc.may_fail = True
         assert proc.wait() == status, proc.output()
         return proc, json.loads(out.read_text()) if out.exists() else None

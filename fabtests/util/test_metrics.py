@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from lib import build, prometheus
+from lib import build, patience, prometheus
 from lib.vmastats import ECHO, PING, make_sample, program, script
 
 LIBRARY = {"pid", "program", "user"}
@@ -19,7 +19,7 @@ LIBRARY = {"pid", "program", "user"}
 
 def page(folder, *arguments, status=0, **how):
     done = subprocess.run([program("vma_stats"), "-k", folder, "--prometheus", *map(str, arguments)], capture_output=True,
-                          timeout=60, **how)
+                          timeout=patience.seconds(), **how)
     assert done.returncode == status, done.stdout + done.stderr
     return prometheus.parse(done.stdout)
 

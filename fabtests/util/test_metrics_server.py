@@ -12,7 +12,7 @@ import socket
 
 import pytest
 
-from lib import build, prometheus
+from lib import build, patience, prometheus
 from lib.vmastats import program
 
 
@@ -29,10 +29,10 @@ class Server:
         self.proc.ok()
 
     def connect(self):
-        return socket.create_connection((self.host, self.port), timeout=60)
+        return socket.create_connection((self.host, self.port), timeout=patience.seconds())
 
     def ask(self, method="GET", path="/metrics", **how):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=patience.seconds())
         connection.request(method, path, **how)
         answer = connection.getresponse()
         answer.text = answer.read()

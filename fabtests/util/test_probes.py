@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from lib import build, uprobe
+import uprobe
+from lib import build
 from lib.vmastats import ECHO, script
 
 LIBRARIES = {"vma": "libvma.so", "vma_fi": "libvma-fi.so"}

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from lib import build, hardened
+from lib import build, hardened, patience
 
 VMA = build.build_dir() / "vma"
 
@@ -21,7 +21,7 @@ def vma(run):
     def call(*arguments, status=0, env=None, program=VMA, **how):
         settings = {"VMA_TRACELEVEL": "error"} | (env or {})
         done = subprocess.run([str(program), *map(str, arguments)], env=run.environment(False, "default", "vma", settings), cwd=run.work,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False, **how)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience.seconds(), check=False, **how)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout + done.stderr
     return call
@@ -195,7 +195,7 @@ def test_filter_of_calls(run, vma):
     switch = "SystemCallFilter=@system-service,~@ipc,EPERM"
     arguments = ["-B", hardened.__file__, run.work, switch, "--", VMA, "run", "--", build.tool("sh"), "-c", "echo runs"]
     done = subprocess.run(["/usr/bin/python3", *map(str, arguments)], env=run.environment(False, "default", "vma", None),
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=patience.seconds(), check=False)
     if done.returncode == hardened.NOT_HERE:
         pytest.skip(f"{switch}: {done.stderr.strip()}")
     assert done.stdout == "runs\n" and "a filter of system calls (seccomp) refuses memfd_create" in done.stderr
@@ -264,7 +264,7 @@ def test_systemd_reads_the_drop_in(run, vma, unit):
     drop_in = unit("")
     vma("enable", "--root", run.work, "--set", "VMA_SHM_DIR=/a b/100%/\"c\"", "echo.service")
     done = subprocess.run([build.tool("systemd-analyze"), "verify", "--man=no", f"--root={run.work}", "echo.service"],
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=patience.seconds(), check=False)
     assert "50-vma.conf" not in done.stdout + done.stderr, drop_in.read_text() + done.stderr
 
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from lib import build, vmadump
+from lib import build, patience, vmadump
 from lib.users import become
 from lib.vmastats import ECHO, script, wait_for
 
@@ -119,7 +119,7 @@ def test_filter_and_count_into_tcpdump(run, port, talk):
                                   "-", f"tcp dst port {port} and tcp[20:4] & 1 == 0"], stdout=out)
     with os.fdopen(pipe, "rb") as inlet:
         reader = subprocess.run([build.tool("tcpdump"), "-nn", "-v", "-r", "-"], stdin=inlet, capture_output=True, text=True,
-                                timeout=60)
+                                timeout=patience.seconds())
     dump.ok()
     assert vmadump.counts(dump)[0] == 50
     lines = [line for line in reader.stdout.splitlines() if "> 127.0.0.1" in line]

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from lib import patience
 from lib.vmalat import cpu_seconds, program
 
 
@@ -192,11 +193,12 @@ def reply_to(message):
     return message[:2] + bytes([message[2] | 4]) + message[3:]
 
 
-def impostor(client, answer, *options, status, timeout=100):
+def impostor(client, answer, *options, status):
+    """What no reply comes to is waited for briefly, unless an option says otherwise."""
     server = Impostor(answer)
-    proc, result = client("--udp", "--count", 5, "--warm-up", 0, "--timeout", timeout, "--check", *options,
+    proc, result = client("--udp", "--count", 5, "--warm-up", 0, "--timeout", int(100 * patience.factor()), "--check", *options,
                           host=f"127.0.0.1:{server.port}", status=status)
-    server.join(30)
+    server.join(patience.seconds())
     assert not server.is_alive()
     return proc, result["tests"][0]
 
@@ -214,7 +216,7 @@ def test_replies_of_wrong_length(client):
 
 def test_strangers_and_late_replies(client):
     """Neither is taken for a reply: other sessions are counted, and so is what comes a second time."""
-    _, test = impostor(client, lambda m: [bytes([m[0] ^ 1]) + m[1:], m, reply_to(m), reply_to(m)], status=0, timeout=20_000)
+    _, test = impostor(client, lambda m: [bytes([m[0] ^ 1]) + m[1:], m, reply_to(m), reply_to(m)], "--timeout", 60000, status=0)
     assert test["client"]["received"] == 5 and test["lost"] == 0
     assert test["client"]["foreign"] == 5 and 3 <= test["client"]["reordered"] <= 5
 
@@ -237,7 +239,7 @@ def test_server_that_says_nonsense(client):
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         proc, _ = client("--count", 1, host=f"127.0.0.1:{listener.getsockname()[1]}", status=3)
-        thread.join(30)
+        thread.join(patience.seconds())
     assert "the other side is no vma_lat" in proc.stderr()
 
 
@@ -255,7 +257,7 @@ def test_client_is_interrupted(run, serve, client, port, env, options, number):
     proc = run.start("client", [program(), "client", "--port", port, *options, "--duration", 60, "--json", out,
                                 "127.0.0.1"], env=env)
     run.wait_until(lambda: cpu_seconds(server) > 0.2, "messages to go to and fro", proc=proc)
-    assert proc.stop(30, number) == 5, proc.output()
+    assert proc.stop(number) == 5, proc.output()
     (test,) = json.loads(out.read_text())["tests"]
     assert test["interrupted"] and test["error"] is None
     assert test["client"]["sent"] >= test["client"]["received"]
@@ -268,12 +270,12 @@ def test_client_is_interrupted(run, serve, client, port, env, options, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_server_is_interrupted(run, serve, port, env, number):
     idle = serve()
-    assert idle.stop(30, number) == 0
+    assert idle.stop(number) == 0
     assert "ends after 0 clients" in idle.stdout()
     server = serve()
     proc = run.start("client", [program(), "client", "--port", port, "--tcp", "--duration", 60, "127.0.0.1"], env=env)
     run.wait_until(lambda: cpu_seconds(server) > 0.2, "the server to be at work", proc=proc)
-    assert server.stop(30, number) == 0
+    assert server.stop(number) == 0
     assert re.search(r"tcp ping-pong.*\n  received \d+", server.stdout())
     assert proc.fails() == 3
     assert "the server" in proc.stderr() and "p99" in proc.stdout()

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from lib import ports
+from lib import patience, ports
 from lib.vmalat import program
 
 
@@ -55,16 +55,17 @@ def test_member_is_killed(run, env, rank):
 
 def test_member_that_stops(run, env):
     """It does not die, so the others run out of patience; then it is ended, too."""
-    proc, pids = start_long(run, env, "--timeout", 3000)
+    longest = int(3000 * patience.factor())  # milliseconds
+    proc, pids = start_long(run, env, "--timeout", longest)
     os.kill(pids[1], signal.SIGSTOP)
     assert proc.fails() == 3, proc.output()
     assert f"rank 1 (process {pids[1]}) did not end and was killed" in proc.stdout().splitlines()[-1]
-    assert "the connection to rank 1: nothing came for 3000 ms" in proc.stderr()
+    assert f"the connection to rank 1: nothing came for {longest} ms" in proc.stderr()
 
 
 def test_interrupted(run, env):
     proc, _ = start_long(run, env)
-    assert proc.stop(30) == 5
+    assert proc.stop() == 5
     assert proc.stdout().splitlines()[-1] == "mesh: FAILED: interrupted"
 
 

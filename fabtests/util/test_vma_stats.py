@@ -14,6 +14,7 @@ import subprocess
 
 import pytest
 
+from lib import patience
 from lib.vmastats import make_sample, program
 
 RULE = "======================================================\n"
@@ -132,9 +133,9 @@ tcp   Yes       0                    1460                 10.99.0.1:7002        
 """
 
 
-def stats(folder, *arguments, status=0, timeout=60):
+def stats(folder, *arguments, status=0):
     done = subprocess.run([program("vma_stats"), "-k", folder, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=timeout)
+                          timeout=patience.seconds())
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
 
@@ -315,7 +316,7 @@ def test_a_file_that_is_being_made(folder, sample, length):
             file.seek(at)
             file.write(part)
             file.flush()
-    said, _ = proc.communicate(timeout=60)
+    said, _ = proc.communicate(timeout=patience.seconds())
     assert proc.returncode == 0, said
 
 
@@ -347,10 +348,10 @@ def test_random_bytes(folder, sample, seed):
         sample.file.write_bytes(data[:len(whole)])
         for view in 1, 2, 3, 4, 5:
             done = subprocess.run([program("vma_stats"), "-F", "-k", folder, "-p", str(sample.pid), "-v", str(view), "-c", "1"],
-                                  capture_output=True, timeout=60)
+                                  capture_output=True, timeout=patience.seconds())
             assert done.returncode in (0, 1) and b"\x1b" not in done.stdout + done.stderr
         done = subprocess.run([program("vma_stats"), "-F", "-k", folder, "-p", str(sample.pid), "--json", "-c", "1"],
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=patience.seconds())
         if done.returncode == 0:
             json.loads(done.stdout)
 

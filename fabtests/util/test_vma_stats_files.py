@@ -89,6 +89,7 @@ def test_name_is_taken(run, how, made):
     assert len(proc.log().at_level("WARNING")) == (made == "none")
 
 
+# The child's line is written at once: print() writes a word at a time here, and its parent's come in between.
 FORK = """
 listener = socket.create_server(("127.0.0.1", {port}))
 child = os.fork()
@@ -96,7 +97,7 @@ if child == 0:
     if {works}:
         s = socket.create_connection(("127.0.0.1", {port}))
         s.sendall(b"x" * 10)
-    print("child", os.getpid(), flush=True)
+    os.write(1, b"child %d\\n" % os.getpid())
     signal.pause()
 s, _ = listener.accept() if {works} else (None, None)
 print("parent", flush=True)

@@ -8,7 +8,7 @@ import termios
 
 import pytest
 
-from lib import build
+from lib import build, patience
 from lib.terminal import Terminal
 from lib.vmastats import make_sample, program
 
@@ -146,7 +146,7 @@ def test_next_process(run, folder, sample, live):
 
 
 def test_no_terminal(folder, sample):
-    done = subprocess.run([program("vma_stats"), "--live", "-k", folder], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([program("vma_stats"), "--live", "-k", folder], capture_output=True, text=True, timeout=patience.seconds(),
                           env={"TERM": "nothing-such"})
     assert done.returncode == 1 and "needs a terminal" in done.stderr
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from lib import build
+from lib import build, patience
 
 PYTHON = "/usr/bin/python3"
 
@@ -42,7 +42,7 @@ def start(run):
 
 def tool(run, proc, *arguments):
     done = subprocess.run([build.build_dir() / "vma_stats", "-F", "-k", run.log_dir, "-p", str(proc.pid), "-c", "1", *arguments],
-                          capture_output=True, text=True, timeout=60, check=True)
+                          capture_output=True, text=True, timeout=patience.seconds(), check=True)
     return done.stdout
 
 

@@ -28,7 +28,7 @@ def _heard(proc):
 def ends(run, vmad, port):
     """ends(...): what two processes hear that are the ends of a connection and ask, the connector's and the acceptor's."""
     def start(address="127.0.0.1", connect_to=None, connect_port=None, connector=(), acceptor=(), hosts=None):
-        program = [sys.executable, broker.__file__, vmad.path]
+        program = [sys.executable, "-B", broker.__file__, vmad.path]
         left, right = (hosts.left.file, hosts.right.file) if hosts else (None, None)
         run.work.chmod(0o755)
         one = run.start("acceptor", [*acceptor, *program, "accept", address, port], netns=right)

@@ -16,6 +16,7 @@ from lib import broker, build
 from lib.broker import ABSENT, ASK, BUSY, CANCEL, MET, NOT_TCP, OTHER_VERSION, REMOTE, Connection, are_joined, introduced, request
 from lib.guardian import Vmad
 from lib.introducer import IN_TREE
+from lib.patience import seconds
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_who_does_not_read(ask, serves):
                 asker.ask(unconnected, sent)
     assert 0 < sent < 100000
     assert serves(1)
-    asker.sock.settimeout(20)
+    asker.sock.settimeout(seconds())
     for number in range(sent):
         heard = asker.hear()
         assert (heard.number, heard.result) == (number, REMOTE)
@@ -184,7 +185,7 @@ def test_who_does_not_read_is_cut_off(ask, serves, patience):
     heard.register(other.sock, select.POLLIN)
     for number, conn in enumerate(conns):
         other.ask(conn.acceptor, number)
-        if idle.sock.fileno() in dict(heard.poll(20000)):
+        if idle.sock.fileno() in dict(heard.poll(seconds() * 1000)):
             break
         answer = other.hear()
         assert answer.result in (MET, BUSY)

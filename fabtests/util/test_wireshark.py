@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from lib import build, vmadump
+from lib import build, patience, vmadump
 from lib.vmastats import ECHO, script, wait_for
 
 # A process answers vma_dump next to its calls on sockets.
@@ -83,7 +83,7 @@ def tshark(source, port, *arguments, **how):
     plain = [word for name in ("tcp", "udp") for word in ("-d", f"{name}.port=={port},data")]
     checks = [word for name in ("ip", "tcp", "udp") for word in ("-o", f"{name}.check_checksum:TRUE")]
     done = subprocess.run([build.tool("tshark"), "-n", "-r", source, *plain, *checks, *map(str, arguments)],
-                          capture_output=True, text=True, timeout=120, **how)
+                          capture_output=True, text=True, timeout=patience.seconds(120), **how)
     assert done.returncode == 0, done.stderr[:2000]
     assert "damaged" not in done.stderr and "cut short" not in done.stderr, done.stderr[:2000]
     return done.stdout.splitlines()

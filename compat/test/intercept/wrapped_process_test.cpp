@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // New processes, new programs and signals, through the wrappers.
 #include "compat/test/intercept/wrapped.hpp"
+#include "fabtests/patience.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -182,7 +183,7 @@ void signals_interrupt(void **)
     g_alarms = 0;
     {
         const Interrupter interrupter;
-        assert_int_equal(::poll(&entry, 1, 20000), -1);
+        assert_int_equal(::poll(&entry, 1, patience::milliseconds()), -1);
         assert_int_equal(errno, EINTR);
         assert_int_equal(g_alarms, 1);
     }

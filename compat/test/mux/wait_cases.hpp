@@ -10,12 +10,13 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/test/mux/fake_socket.hpp"
+#include "fabtests/patience.hpp"
 
 namespace vma::test {
 
 inline constexpr timespec kNow = {0, 0};
 inline constexpr timespec kBrief = {0, 200001};
-inline constexpr timespec kLong = {100, 0};
+inline const timespec kLong = {patience::seconds(), 0};
 
 struct Socket {
     Socket() : fd(fake::open_socket()) { assert_true(fake::offload(fd)); }

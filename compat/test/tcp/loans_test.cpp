@@ -19,6 +19,7 @@
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/loans.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -85,7 +86,7 @@ private:
 
 void receive_rest(Holder &holder, const End &to, const End &from)
 {
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (to.received < from.sent && sock::now_ns() < until)
         if (!holder.take(65536))
             sched_yield();
@@ -129,7 +130,7 @@ void another_thread_ends_loans(void **)
             sched_yield();
         }
     });
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (holder.lent < 1000 && sock::now_ns() < until) {
         send_some(pair.a, 3000);
         while (holder.take(2000)) {
@@ -161,7 +162,7 @@ void loans_outlive_the_endpoint(void **)
             fail_endpoint(pair.b);
         else
             sock::return_one(*pair.b.s, sock::Heir::kAnybody);
-        const std::int64_t until = sock::now_ns() + 20'000'000'000;
+        const std::int64_t until = sock::now_ns() + patience::nanoseconds();
         while (sock::is_offloaded(*pair.b.s) && sock::now_ns() < until) { // the helper thread closes what has failed
             char byte;
             sock::receive(*pair.b.s, pair.b.fd, &byte, 1, MSG_DONTWAIT);
@@ -197,7 +198,7 @@ void who_never_gives_back_gets_the_rest(void **)
                 UNIT_FAIL("not sent");
         }
     });
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (pair.b.received < end && sock::now_ns() < until)
         if (!holder.take(5000))
             sched_yield();

@@ -6,6 +6,7 @@
 
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -26,10 +27,10 @@ struct Refused : Pair {
     void turn_offer() { connector.cookie = connector.cookie ^ 1; } // to another one, and back
 };
 
-// False: 20 s were not enough.
+// False: that takes too long.
 template <typename Done> bool use_until(Pair &pair, const Done &done)
 {
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (!done() && sock::now_ns() < until) {
         for (End *end : {&pair.a, &pair.b})
             end->s->remote = false; // there is no RDMA device

@@ -13,6 +13,7 @@
 #include "compat/src/transport/pacing.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
 #include "compat/test/udp/udp_socket.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -60,7 +61,7 @@ struct Listener : sock::Watcher {
     }
     bool hears() const
     {
-        const std::int64_t until = sock::now_ns() + kPatienceNs;
+        const std::int64_t until = sock::now_ns() + patience::nanoseconds();
         while (!heard && sock::now_ns() < until)
             sched_yield();
         return heard;
@@ -223,7 +224,7 @@ void datagrams_that_are_too_early(void **)
     const std::uint32_t by_kernel = from.kernel_sends();
     std::uint32_t sent = 0;
     Datagram datagram;
-    const std::int64_t until = sock::now_ns() + kPatienceNs;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (sock::now_ns() < until && !(sock::is_offloaded(s) && !has_room(s, from.fd))) {
         datagram.fill(1, sent);
         const ssize_t n = from.send(datagram, to.address, MSG_DONTWAIT);

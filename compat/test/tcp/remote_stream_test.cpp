@@ -13,6 +13,7 @@
 #include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -80,7 +81,7 @@ void a_reset_that_the_sender_has_heard(void **)
     assert_int_equal(sock::send(*pair.b.s, pair.b.fd, &byte, 1, MSG_NOSIGNAL), -1);
     assert_int_equal(errno, ECONNRESET);
     sock::return_one(*pair.b.s, sock::Heir::kAnybody);
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (sock::is_offloaded(*pair.b.s) && sock::now_ns() < until)
         sched_yield();
     assert_false(sock::is_offloaded(*pair.b.s));

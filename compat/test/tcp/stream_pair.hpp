@@ -24,6 +24,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/stream.hpp"
+#include "fabtests/patience.hpp"
 #include "fabtests/seed.hpp"
 
 namespace vma::test {
@@ -125,7 +126,7 @@ inline void receive_some(End &to, const End &from, std::size_t len, int flags)
 
 inline void drain(Pair &pair)
 {
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while ((pair.a.received < pair.b.sent || pair.b.received < pair.a.sent) && sock::now_ns() < until) {
         for (const End *end : {&pair.a, &pair.b})
             if (!sock::has_endpoint(*end->s))
@@ -149,7 +150,7 @@ inline void use(Pair &pair)
 // Exchanges bytes until both ends are offloaded and both directions are on the endpoint.
 inline bool offload(Pair &pair)
 {
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     for (End *end : {&pair.a, &pair.b}) {
         End &other = end == &pair.a ? pair.b : pair.a;
         while (end->s->remote && sock::is_offloaded(*end->s) && sock::has_endpoint(*end->s) && sock::now_ns() < until)

@@ -17,6 +17,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -72,13 +73,13 @@ void a_poll_in_the_kernel_holds_the_peer_back(void **)
         const auto in_kernel = [](const void *call) {
             auto *const w = static_cast<Wait *>(const_cast<void *>(call));
             *w->waits = true;
-            return libc::real.poll(&w->entry, 1, 20'000);
+            return libc::real.poll(&w->entry, 1, patience::milliseconds());
         };
         sock::wait_in_kernel(*pair.a.s, in_kernel, &wait, found);
     });
     while (!waits)
         sched_yield();
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (!sock::is_offloaded(*pair.a.s) || pair.a.s->tx.path.load() != sock::Path::kEndpoint) {
         assert_true(sock::now_ns() < until);
         send_some(pair.a, 10);
@@ -157,7 +158,7 @@ void what_was_shut_before_the_offload_stays_so(void **)
 {
     Pair pair;
     assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (!sock::is_offloaded(*pair.a.s) || pair.b.s->tx.path.load() != sock::Path::kEndpoint) {
         assert_true(sock::now_ns() < until);
         send_some(pair.b, 10);
@@ -273,7 +274,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
         assert_false(sock::is_offloaded(*pair.b.s));
         sock::given_to_child(*pair.b.s);
     }
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (sock::has_endpoint(*pair.b.s)) { // until the helper thread has seen to it
         assert_true(sock::now_ns() < until);
         sched_yield();

@@ -11,6 +11,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/udp/state.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -131,7 +132,7 @@ private:
 
 bool accelerate_group(const UdpSocket &from, const sockaddr_in &group, const std::vector<Member *> &members)
 {
-    const std::int64_t until = sock::now_ns() + kPatienceNs;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (sock::now_ns() < until) {
         const std::uint32_t before = from.kernel_sends();
         if (!from.send_number(0, 0, group))

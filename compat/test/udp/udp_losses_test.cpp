@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "compat/src/udp/losses.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -85,7 +86,7 @@ public:
     void overrun(std::uint32_t count = 3) const
     {
         const std::uint32_t before = kernels_drops();
-        const std::int64_t until = sock::now_ns() + kPatienceNs;
+        const std::int64_t until = sock::now_ns() + patience::nanoseconds();
         while (kernels_drops() - before < count) {
             send_by_kernel();
             assert_true(sock::now_ns() < until);

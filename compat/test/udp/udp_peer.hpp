@@ -6,6 +6,7 @@
 #include "compat/src/engine/engine_state.hpp"
 #include "compat/src/udp/backlog.hpp"
 #include "compat/test/udp/udp_socket.hpp"
+#include "fabtests/patience.hpp"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -89,7 +90,7 @@ inline void start_peer()
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     UdpSocket socket;
-    socket.set(SOL_SOCKET, SO_RCVTIMEO, timeval{60, 0});
+    socket.set(SOL_SOCKET, SO_RCVTIMEO, timeval{patience::seconds(), 0});
     std::uint32_t by_kernel = 0;
     PeerStatus status = kLost;
     if (::write(channel[1], &socket.address, sizeof socket.address) == sizeof socket.address)
@@ -110,7 +111,7 @@ inline std::uint32_t taken_from_ring()
 // Until both ways are by the endpoint.
 inline bool accelerate_with_peer(const UdpSocket &socket)
 {
-    const std::int64_t until = sock::now_ns() + kPatienceNs;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (sock::now_ns() < until) {
         const std::uint32_t sent = socket.kernel_sends();
         const std::uint32_t taken = taken_from_ring();

@@ -26,12 +26,11 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/udp/state.hpp"
+#include "fabtests/patience.hpp"
 
 namespace vma::test {
 
-inline constexpr std::int64_t kSecondNs = 1'000'000'000;
-inline constexpr std::int64_t kPatienceNs = 20 * kSecondNs; // what takes longer hangs
-inline constexpr std::uint32_t kEnd = ~0U;                  // number of a datagram that ends whoever receives it
+inline constexpr std::uint32_t kEnd = ~0U; // number of a datagram that ends whoever receives it
 inline constexpr std::size_t kHead = 8;
 inline constexpr std::size_t kLongest = 1200;
 
@@ -90,7 +89,7 @@ public:
             UNIT_FAIL("bind");
         ::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length);
         set(SOL_SOCKET, SO_RCVTIMEO,
-            timeval{kPatienceNs / kSecondNs, 0}); // a datagram that is lost fails the test instead of stopping it
+            timeval{patience::seconds(), 0}); // a datagram that is lost fails the test instead of stopping it
     }
     ~UdpSocket()
     {
@@ -140,7 +139,7 @@ public:
 // Datagrams until one goes by the endpoint; all are read.
 inline bool accelerate(const UdpSocket &from, const UdpSocket &to)
 {
-    const std::int64_t until = sock::now_ns() + kPatienceNs;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     Datagram received;
     while (sock::now_ns() < until) {
         const std::uint32_t before = from.kernel_sends();
@@ -161,7 +160,7 @@ public:
     {
         std::unique_lock lock(mutex_);
         const bool entered =
-            changed_.wait_for(lock, std::chrono::nanoseconds(kPatienceNs), [this] { return room_ > 0; });
+            changed_.wait_for(lock, std::chrono::nanoseconds(patience::nanoseconds()), [this] { return room_ > 0; });
         room_ -= entered ? 1 : 0;
         return entered;
     }

@@ -4,6 +4,7 @@
 // ThreadSanitizer too.
 #include "compat/test/udp/udp_peer.hpp"
 #include "compat/test/udp/udp_socket.hpp"
+#include "fabtests/patience.hpp"
 #include "fabtests/seed.hpp"
 
 #include <poll.h>
@@ -352,7 +353,7 @@ template <typename Send> bool deliver(const UdpSocket &from, const UdpSocket &to
 {
     const std::uint32_t before = from.kernel_sends();
     pollfd p = {to.fd, POLLIN, 0};
-    return send() && (from.kernel_sends() == before || ::poll(&p, 1, static_cast<int>(kPatienceNs / 1'000'000)) == 1);
+    return send() && (from.kernel_sends() == before || ::poll(&p, 1, patience::milliseconds()) == 1);
 }
 
 // As the kernel finds it: after a datagram was taken, and not while there is none, whichever way was looked at.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compat/src/mux/mux.hpp"
+#include "fabtests/patience.hpp"
 
 // ThreadSanitizer takes connect() for what makes a descriptor, and so a send by it meanwhile for a race.
 extern "C" [[gnu::visibility("default"), gnu::used]] const char *__tsan_default_suppressions(); // NOLINT
@@ -180,8 +181,8 @@ public:
     bool wait() const
     {
         epoll_event told = {};
-        const timespec patience = {5, 0};
-        return mux::epoll_wait(epfd_, &told, 1, &patience, nullptr) == 1;
+        const timespec limit = {patience::seconds(), 0};
+        return mux::epoll_wait(epfd_, &told, 1, &limit, nullptr) == 1;
     }
 
 private:

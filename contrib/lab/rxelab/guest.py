@@ -63,11 +63,11 @@ class Command:
         """To the command alone, or to all processes of its session."""
         self.guest.say(do="signal", id=self.number, number=number, all=everything)
 
-    def stop(self, timeout: float = 20.0, number: int = 15) -> int:
+    def stop(self, number: int = 15) -> int:
         """Asks it to end, waits, and returns the exit status."""
         if self.alive():
             self.send_signal(number)
-        return self.wait(timeout)
+        return self.wait()
 
     def kill(self):
         """SIGKILL to it and everything of its session."""
@@ -90,6 +90,7 @@ class Guest:
     """One host. `role` is "server" or "client", and `peer` the other one; a host that is alone is a "system"."""
 
     kind, processors, library = "device", 1, ""  # see initramfs.py
+    slowness = staticmethod(lambda: 1.0)  # what each time-out is multiplied by: who measures that puts a function here
 
     def __init__(self, role: str, number: int, mtu: int = 1500):
         self.role, self.mtu = role, mtu
@@ -131,7 +132,7 @@ class Guest:
         """`argv`: a list, or a string for the shell. `env` is added to an environment that is none of the host's.
         `on_output` is called with (command, stream, text) from another thread; stream is "out" or "err"."""
         argv = ["/bin/sh", "-c", argv] if isinstance(argv, str) else [str(word) for word in argv]
-        lab = {"LAB_ROLE": self.role}
+        lab = {"LAB_ROLE": self.role, "FABTESTS_PATIENCE": self.slowness()}
         if self.peer:
             lab |= {"LAB_ADDR": self.address, "LAB_ADDR6": self.address6,
                     "LAB_PEER": self.peer.address, "LAB_PEER6": self.peer.address6}
@@ -195,12 +196,12 @@ class Guest:
 
     def wait_listening(self, command: Command, before: set[str], timeout: float = TIMEOUT) -> bool:
         """Waits until somebody listens who did not `before`. False when the command ended, or the time was up."""
-        deadline = time.monotonic() + timeout
+        begin = time.monotonic()
         for turn in itertools.count():
             # Looking for RDMA listeners starts a program, which takes time from the one that is waited for.
             if self._sockets() - before or (turn % 4 == 3 and self._rdma_listeners() - before):
                 return True
-            if not command.alive() or time.monotonic() > deadline:
+            if not command.alive() or time.monotonic() > begin + timeout * self.slowness():
                 return False
             time.sleep(0.05)
 
@@ -218,8 +219,11 @@ class Guest:
 
     def wait_until(self, condition, timeout: float) -> bool:
         """Waits for news from the agent that make the condition true."""
+        begin, met, left = time.monotonic(), False, timeout
         with self._news:
-            met = self._news.wait_for(lambda: condition() or self._gone, timeout)
+            while not met and left > 0:
+                left = begin + timeout * self.slowness() - time.monotonic()
+                met = self._news.wait_for(lambda: condition() or self._gone, left)
             if self._gone and not condition():
                 raise LabError(f"the {self.role} guest is gone:\n{self.console()}")
             return bool(met)

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "fabtests/fabric/programs/must.hpp"
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 #include "rdma/fi_ext_vma.h"
 
@@ -37,7 +38,7 @@ using namespace fabtest;
 namespace {
 
 constexpr std::size_t kChunk = 65536;
-constexpr int kPatienceMs = 20000;
+const int kPatienceMs = patience::milliseconds();
 
 std::uint64_t now_ns()
 {
@@ -124,7 +125,7 @@ void Port::wait(bool input) const
     else if (!sleeps)
         timeout = 0;
     if ((sleeps || input) && ::poll(wanted, 3, timeout) == 0 && sleeps && !input)
-        die("nothing comes for 20 s");
+        die("nothing comes any more");
 }
 
 std::uint8_t byte_at(std::uint64_t position)

@@ -19,6 +19,7 @@
 #include "fabtests/ether/programs/commands.hpp"
 #include "fabtests/ether/programs/nic_port.hpp"
 #include "fabtests/ether/programs/tcp_host.hpp"
+#include "fabtests/patience.hpp"
 
 using namespace vma;
 using fabtest::byte_at;
@@ -31,7 +32,7 @@ namespace {
 
 constexpr std::size_t kChunk = 65536;
 constexpr std::uint32_t kBacklog = 4096;
-constexpr inet::Nanos kLeave = 5 * inet::kSecond;
+const inet::Nanos kLeave = static_cast<inet::Nanos>(patience::seconds()) * inet::kSecond;
 
 // ---- the server -----------------------------------------------------------------------------------------------------
 

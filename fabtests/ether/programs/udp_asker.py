@@ -4,6 +4,7 @@ what does not. It asks COUNT times, and until its standard input ends. Ends with
 that nobody is there."""
 
 import itertools
+import os
 import random
 import select
 import socket
@@ -19,7 +20,7 @@ def main():
     to = (sys.argv[2], int(sys.argv[3]))
     connected = sys.argv[5] == "connected"
     s = socket.socket(family, socket.SOCK_DGRAM)
-    s.settimeout(20)
+    s.settimeout(60 * float(os.environ["FABTESTS_PATIENCE"]))
     if connected:
         s.connect(to)
     chance = random.Random(7)

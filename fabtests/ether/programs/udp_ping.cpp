@@ -16,10 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "fabtests/patience.hpp"
+
 namespace {
 
 constexpr std::size_t kMaxBytes = 1472;
-constexpr double kPatience = 5e6; // us
+const double kPatience = patience::seconds() * 1e6; // us
 
 double now_usec()
 {

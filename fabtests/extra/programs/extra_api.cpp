@@ -2,6 +2,7 @@
 // The extra API as a program sees it: extra_api SCENARIO [PORT], extra_api send|send_stream ADDRESS PORT. Each runs
 // with libvma.so, makes its own peer where it needs one, and ends with 0, or 1 and a line that says what was not so.
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 namespace extra_test {
 
@@ -205,7 +206,7 @@ void calls_of_the_kernels_bytes(int fd, sockaddr_in &here)
     int flags = MSG_VMA_ZCOPY_FORCE;
     CHECK(::sendto(fd, "hello", 5, 0, generic(here), sizeof here) == 5);
     pollfd p = {fd, POLLIN, 0};
-    CHECK(::poll(&p, 1, 20000) == 1);
+    CHECK(::poll(&p, 1, patience::milliseconds()) == 1);
     FAILS(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr), EIO);
     flags = 0;
     CHECK(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr) == 5 && flags == 0);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 namespace extra_test {
 
@@ -126,14 +127,14 @@ bool receive_somehow(int fd, int set, unsigned way, Message &message)
     case 1: {
         pollfd p = {fd, POLLIN, 0};
         do
-            CHECK(::poll(&p, 1, 20000) == 1);
+            CHECK(::poll(&p, 1, patience::milliseconds()) == 1);
         while ((n = ::recv(fd, &message, sizeof message, MSG_DONTWAIT)) < 0 && errno == EAGAIN);
         break;
     }
     case 2: {
         epoll_event event = {};
         do
-            CHECK(::epoll_wait(set, &event, 1, 20000) == 1);
+            CHECK(::epoll_wait(set, &event, 1, patience::milliseconds()) == 1);
         while ((n = ::recv(fd, &message, sizeof message, MSG_DONTWAIT)) < 0 && errno == EAGAIN);
         break;
     }
@@ -261,7 +262,7 @@ void tcp_callback_stream()
         int readable = 0;
         if (round % 5 == 0) {
             pollfd p = {fd, POLLIN, 0};
-            CHECK(::poll(&p, 1, 20000) == 1 && ::ioctl(fd, FIONREAD, &readable) == 0);
+            CHECK(::poll(&p, 1, patience::milliseconds()) == 1 && ::ioctl(fd, FIONREAD, &readable) == 0);
         }
         const ssize_t n = ::recv(fd, room, asked, flags);
         CHECK(n >= 0);

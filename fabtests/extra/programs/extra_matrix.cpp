@@ -5,13 +5,14 @@
 #include <sys/socket.h>
 
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 namespace extra_test {
 
 namespace {
 
 constexpr std::size_t kSize = 64;
-constexpr int kPatience = 20000; // ms
+const int kPatience = patience::milliseconds();
 
 bool is_set(const char *name)
 {

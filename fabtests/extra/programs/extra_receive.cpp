@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What receives datagrams: without a copy, by a callback, by SocketXtreme.
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 namespace extra_test {
 
@@ -27,7 +28,7 @@ std::uint32_t number_of(const void *data, std::size_t length)
 
 bool is_time_over(time_t begin)
 {
-    return std::time(nullptr) - begin > 40;
+    return std::time(nullptr) - begin > patience::seconds();
 }
 
 // Numbered datagrams of several lengths, some 200,000 a second.
@@ -154,7 +155,7 @@ void udp_callback()
     while (count < 30000 && !is_time_over(begin)) {
         if (count % 3 == 0) {
             pollfd p = {fd, POLLIN, 0};
-            CHECK(::poll(&p, 1, 20000) == 1 && p.revents == POLLIN);
+            CHECK(::poll(&p, 1, patience::milliseconds()) == 1 && p.revents == POLLIN);
         }
         const ssize_t n = ::recv(fd, buffer, sizeof buffer, 0);
         CHECK(n > 0 && number_of(buffer, static_cast<std::size_t>(n)) % 3 == 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What receives a stream without a copy, on this host or by a port.
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -9,8 +10,8 @@ namespace extra_test {
 
 namespace {
 
-constexpr unsigned kSmall = 200;      // messages, at least
-constexpr unsigned kPatience = 30000; // of them, a millisecond each: then the receiver finds out what is amiss
+constexpr unsigned kSmall = 200;                                        // messages, at least
+const auto kPatience = static_cast<unsigned>(patience::milliseconds()); // of them: then the receiver finds out
 constexpr unsigned kLarge = 2900;
 constexpr std::uint32_t kFew = 16;     // words of a small message
 constexpr std::uint32_t kMany = 16384; // of a large one, at most

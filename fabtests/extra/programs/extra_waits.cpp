@@ -3,6 +3,7 @@
 #include <sys/select.h>
 
 #include "fabtests/extra/programs/extra_api.hpp"
+#include "fabtests/patience.hpp"
 
 namespace extra_test {
 
@@ -115,7 +116,7 @@ void check_one(int fd, int set, const Wait &wait, Judge &judge)
 {
     judge.asked = 0;
     judge.passes_after = 500;
-    CHECK(wait.wait(fd, set, 20000) == 1 && judge.asked >= 500);
+    CHECK(wait.wait(fd, set, patience::milliseconds()) == 1 && judge.asked >= 500);
     char buffer[2048];
     const ssize_t n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
     CHECK(n > 0 && number_of(buffer, static_cast<std::size_t>(n)) == judge.passed);
@@ -162,7 +163,7 @@ void callback_waits()
     }
     // Without it all wakes again.
     CHECK(g_api->register_recv_callback(fd, nullptr, nullptr) == 0);
-    CHECK(wait_by_select(fd, -1, 20000) == 1);
+    CHECK(wait_by_select(fd, -1, patience::milliseconds()) == 1);
     end_peer();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // See fabric.hpp.
 #include "fabtests/fabric/programs/fabric.hpp"
+#include "fabtests/patience.hpp"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,7 +16,7 @@ namespace fabtest {
 
 namespace {
 
-constexpr int kPatienceMs = 20000;
+const int kPatienceMs = patience::milliseconds();
 
 std::int64_t now_ms()
 {
@@ -134,7 +135,7 @@ ssize_t Fabric::read_queue(fi_cq_data_entry &entry)
         if (n != -FI_EAGAIN)
             return n;
         if (now_ms() > end)
-            die("no completion for 20 s");
+            die("no completion comes");
         if (waiting == Waiting::kSread) {
             n = fi_cq_sread(cq, &entry, 1, nullptr, kPatienceMs);
             if (n != -FI_EAGAIN)

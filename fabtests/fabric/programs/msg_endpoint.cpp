@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "fabtests/fabric/programs/fabric.hpp"
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/pattern.hpp"
 
 namespace {
@@ -56,7 +57,7 @@ void reject(Peer &peer, Waiting)
     f.open_endpoint(f.info);
     fi_must(fi_connect(f.ep, f.info->dest_addr, nullptr, 0), "fi_connect");
     std::uint32_t event = 0;
-    expect(fi_eq_sread(f.eq, &event, entry, sizeof room, 20000, 0) == -FI_EAVAIL, "an error event");
+    expect(fi_eq_sread(f.eq, &event, entry, sizeof room, patience::milliseconds(), 0) == -FI_EAVAIL, "an error event");
     fi_eq_err_entry error{};
     char said[64] = {};
     error.err_data = said;
@@ -83,7 +84,8 @@ void nobody_listens(Peer &peer, Waiting)
             if (result == 0) {
                 fi_eq_cm_entry entry{};
                 std::uint32_t event = 0;
-                expect(fi_eq_sread(f.eq, &event, &entry, sizeof entry, 20000, 0) == -FI_EAVAIL, "an error event");
+                expect(fi_eq_sread(f.eq, &event, &entry, sizeof entry, patience::milliseconds(), 0) == -FI_EAVAIL,
+                       "an error event");
                 fi_eq_err_entry error{};
                 fi_must(fi_eq_readerr(f.eq, &error, 0), "fi_eq_readerr");
                 expect(error.err == FI_ECONNREFUSED, "FI_ECONNREFUSED");

@@ -15,14 +15,15 @@
 #include <string>
 
 #include "fabtests/fabric/programs/must.hpp"
+#include "fabtests/patience.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace {
 
 using namespace fabtest;
 
-constexpr int kPatience = 60'000; // ms, for what must come
-constexpr int kGlance = 100;      // ms
+const int kPatience = patience::milliseconds(); // for what must come
+constexpr int kGlance = 100;                    // ms
 constexpr const char *kPort = "7471";
 
 void say(const std::string &line)

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 
+from lib import patience
 from lib.fabtests import output
 from lib.fabtests import table as tables
 
@@ -116,7 +117,7 @@ def provider_dir() -> pathlib.Path:
 def libfabric_version() -> tuple[int, int]:
     """Of the one that the tests find, asked in a process of its own: Debian's drags in libraries that install signal handlers."""
     ask = "import ctypes; print(ctypes.CDLL('libfabric.so.1').fi_version())"
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False, timeout=patience.seconds())
     number = int(done.stdout) if done.returncode == 0 else 0
     return number >> 16, number & 0xFFFF
 
@@ -131,7 +132,7 @@ def namespaces() -> list[str]:
 def why_no_namespace() -> str:
     """Empty if they can be made."""
     try:
-        done = subprocess.run([*namespaces(), "true"], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([*namespaces(), "true"], capture_output=True, text=True, check=False, timeout=patience.seconds())
     except OSError as error:
         return str(error)
     return done.stderr.strip().replace("\n", "; ") if done.returncode else ""

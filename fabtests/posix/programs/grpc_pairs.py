@@ -2,9 +2,12 @@
 """gRPC by python3-grpcio, with bytes as messages. Usage: grpc_pairs.py server|client PORT"""
 
 import concurrent.futures
+import os
 import sys
 
 import grpc
+
+PATIENCE = 60 * float(os.environ["FABTESTS_PATIENCE"])  # seconds
 
 
 class Echo(grpc.GenericRpcHandler):
@@ -28,15 +31,15 @@ def ask(port):
         one, stream = channel.unary_unary("/echo/one"), channel.stream_stream("/echo/stream")
         for number in range(200):
             message = b"%d" % number * (number + 1)
-            assert one(message, timeout=40, wait_for_ready=True) == message
+            assert one(message, timeout=PATIENCE, wait_for_ready=True) == message
         large = bytes(range(256)) * 8000
-        assert one(large, timeout=40) == large
-        futures = [one.future(b"%d" % number, timeout=40) for number in range(100)]
+        assert one(large, timeout=PATIENCE) == large
+        futures = [one.future(b"%d" % number, timeout=PATIENCE) for number in range(100)]
         assert [future.result() for future in futures] == [b"%d" % number for number in range(100)]
         messages = [b"%d " % number * number for number in range(400)]
-        assert list(stream(iter(messages), timeout=40)) == messages
+        assert list(stream(iter(messages), timeout=PATIENCE)) == messages
         try:
-            channel.unary_unary("/echo/none")(b"", timeout=40)
+            channel.unary_unary("/echo/none")(b"", timeout=PATIENCE)
         except grpc.RpcError as error:
             assert error.code() == grpc.StatusCode.UNIMPLEMENTED
     print("all as sent")

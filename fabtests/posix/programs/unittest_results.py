@@ -88,6 +88,9 @@ def prepare_support(resources):
         return
     support.use_resources = resources
     support.verbose = 0
+    patience = 60 * float(os.environ["FABTESTS_PATIENCE"])  # seconds
+    support.LOOPBACK_TIMEOUT = support.SHORT_TIMEOUT = patience
+    support.LONG_TIMEOUT = 5 * patience
 
 
 def main():

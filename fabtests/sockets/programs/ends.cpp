@@ -8,6 +8,7 @@
 
 #include <initializer_list>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 namespace fabtest {
@@ -50,7 +51,7 @@ void talk(const Ends &ends, int times)
 void accelerate(const Ends &ends)
 {
     const Peer client;
-    const ::time_t until = ::time(nullptr) + 20;
+    const ::time_t until = ::time(nullptr) + patience::seconds();
     do
         talk(ends, 50);
     while (!(client.is_offloaded(ends.a) && client.is_offloaded(ends.b)) && ::time(nullptr) < until);

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/ends.hpp"
 
 namespace {
@@ -194,7 +195,7 @@ private:
     {
         bool right = true;
         while (left != 0) {
-            const std::vector<std::size_t> ready = waiter_.wait(random_() % 4 == 0 ? 0 : 10'000);
+            const std::vector<std::size_t> ready = waiter_.wait(random_() % 4 == 0 ? 0 : patience::milliseconds());
             for (Sender &sender : senders_)
                 right = in_order(channels_, sender, ready, waiter_.tells_order()) && right;
             for (const std::size_t channel : ready) {

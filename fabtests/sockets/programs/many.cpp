@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/pattern.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -26,9 +27,9 @@ void serve(const Peer &peer, std::size_t connections)
     char block[65536];
     while (accepted < connections || open > 0) {
         epoll_event events[64];
-        const int n = must(::epoll_wait(set, events, 64, 30000), "epoll_wait");
+        const int n = must(::epoll_wait(set, events, 64, patience::milliseconds()), "epoll_wait");
         if (n == 0)
-            die("nothing for 30 s: %zu accepted, %zu open", accepted, open);
+            die("nothing more comes: %zu accepted, %zu open", accepted, open);
         for (int i = 0; i < n; ++i) {
             const int fd = events[i].data.fd;
             if (fd == peer.listener) {

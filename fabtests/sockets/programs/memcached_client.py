@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Client of memcached's text protocol: stores, reads back and compares random values on several connections."""
 
+import os
 import random
 import socket
 import sys
@@ -8,7 +9,7 @@ import sys
 
 class Client:
     def __init__(self, port):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=60 * float(os.environ["FABTESTS_PATIENCE"]))
         self.file = self.sock.makefile("rwb")
 
     def set(self, key, value):

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 namespace {
@@ -97,9 +98,9 @@ void await_room(int fd, int epoll)
     epoll_event event{};
     pollfd one{fd, POLLOUT, 0};
     if (epoll >= 0)
-        must(::epoll_wait(epoll, &event, 1, 20'000) == 1 ? 0 : -1, "epoll_wait");
+        must(::epoll_wait(epoll, &event, 1, patience::milliseconds()) == 1 ? 0 : -1, "epoll_wait");
     else
-        must(::poll(&one, 1, 20'000) == 1 ? 0 : -1, "poll");
+        must(::poll(&one, 1, patience::milliseconds()) == 1 ? 0 : -1, "poll");
 }
 
 void transmit(int fd, const std::string &style, std::uint64_t nanoseconds, std::size_t chunk)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // See peer.hpp.
 #include "fabtests/sockets/programs/peer.hpp"
+#include "fabtests/patience.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -215,7 +216,7 @@ void Peer::offload(int fd) const
             ++after;
         timespec now{};
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - start.tv_sec > 20)
+        if (now.tv_sec - start.tv_sec > patience::seconds())
             die("not accelerated: client says %s, server says %s", seen ? "yes" : "no", byte == kYes ? "yes" : "no");
     }
 }
@@ -242,7 +243,7 @@ Peer parse_peer(int *argc, char **argv)
         }
     }
     *argc = kept;
-    const timeval limit{40, 0};
+    const timeval limit{patience::seconds(), 0};
     must(::setsockopt(peer.control, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), "--control");
     return peer;
 }

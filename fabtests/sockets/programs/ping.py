@@ -3,6 +3,7 @@
 Python. TURNS 0: until standard input ends. Who serves goes on until the other one has ended."""
 
 import itertools
+import os
 import select
 import socket
 import sys
@@ -34,7 +35,7 @@ def has_ended(turn, turns):
 
 def ask(kind, address, port, turns):
     client = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
-    client.settimeout(20)
+    client.settimeout(60 * float(os.environ.get("FABTESTS_PATIENCE", "1")))
     if kind != "udp":
         client.connect((address, port))
     for turn in itertools.count():

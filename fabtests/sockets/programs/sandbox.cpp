@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 using namespace fabtest;
@@ -162,11 +163,11 @@ bool poll_says(int fd, unsigned call)
     unsigned long words[kMostDescriptors / kBits] = {};
     words[fd / kBits] = 1UL << fd % kBits;
     auto *const in = reinterpret_cast<fd_set *>(words);
-    const timespec limit = {20, 0};
-    timeval limit_too = {20, 0};
+    const timespec limit = {patience::seconds(), 0};
+    timeval limit_too = {patience::seconds(), 0};
     switch (call % 4) {
     case 0:
-        return ::poll(&p, 1, 20000) == 1 && p.revents == POLLIN;
+        return ::poll(&p, 1, patience::milliseconds()) == 1 && p.revents == POLLIN;
     case 1:
         return ::ppoll(&p, 1, &limit, nullptr) == 1 && p.revents == POLLIN;
     case 2:
@@ -179,7 +180,7 @@ bool poll_says(int fd, unsigned call)
 bool set_says(int set, int fd)
 {
     epoll_event event = {};
-    return ::epoll_wait(set, &event, 1, 20000) == 1 && event.data.fd == fd;
+    return ::epoll_wait(set, &event, 1, patience::milliseconds()) == 1 && event.data.fd == fd;
 }
 
 // Echoes one message, by different calls in turn.
@@ -303,7 +304,7 @@ sockaddr_in loopback(std::uint16_t port)
 int datagram_socket(const Peer &peer)
 {
     const int fd = must(::socket(AF_INET, SOCK_DGRAM, 0), "socket");
-    const timeval limit = {10, 0};
+    const timeval limit = {patience::seconds(), 0};
     must(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), "SO_RCVTIMEO");
     sockaddr_in address = loopback(0);
     socklen_t length = sizeof address;

@@ -16,7 +16,7 @@ import sys
 import time
 
 LINES = 2000
-PATIENCE = 20  # seconds
+PATIENCE = 60 * float(os.environ.get("FABTESTS_PATIENCE", "1"))  # seconds
 SO_COOKIE = 57
 
 

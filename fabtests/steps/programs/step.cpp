@@ -25,6 +25,7 @@
 #include <system_error>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 #include "fabtests/steps/programs/scenarios.hpp"
 #include "fabtests/steps/programs/tracee.hpp"
@@ -46,7 +47,7 @@ struct Order {
     int buffer = 0;
     bool every = false;
     unsigned pause_ms = 20;
-    double limit = 12; // seconds until a run hangs
+    double limit = patience::seconds(); // until a run hangs
 };
 
 double now()

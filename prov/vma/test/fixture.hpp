@@ -22,6 +22,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/providers/fi_prov.h>
 
+#include "fabtests/patience.hpp"
 #include "ofi/address.hpp"
 #include "ofi/info/info.hpp"
 
@@ -29,7 +30,7 @@ extern "C" FI_EXT_INI;
 
 namespace vma::test {
 
-inline constexpr int kPatience = 20000; // ms: never waited for unless something is broken
+inline const int kPatience = patience::milliseconds(); // never waited for unless something is broken
 inline constexpr std::uint32_t kApi = FI_VERSION(1, 17);
 
 // An empty directory for endpoints' names, removed at the end.

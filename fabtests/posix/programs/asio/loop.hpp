@@ -22,14 +22,16 @@
 #include <thread>
 #include <vector>
 
+#include "fabtests/patience.hpp"
+
 namespace cases {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr int kMany = 150;                 // exchanges: more than those after which a connection is moved
-constexpr std::chrono::seconds kHangs{40}; // somebody waits for ever
+constexpr int kMany = 150; // exchanges: more than those after which a connection is moved
+inline const std::chrono::seconds kHangs{patience::seconds()}; // somebody waits for ever
 
 inline void expect(bool right, const std::string &what)
 {

@@ -13,13 +13,14 @@
 #include <mutex>
 #include <thread>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/ends.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 namespace {
 
 constexpr int kConnections = 20;
-constexpr std::chrono::seconds kPatience{10};
+const std::chrono::seconds kPatience{patience::seconds()};
 
 std::mutex g_lock; // the program's: held by main() while it closes
 std::mutex g_news_lock;

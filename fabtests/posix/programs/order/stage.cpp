@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/ends.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -35,7 +36,7 @@ bool wakes_epoll(const Ends &ends)
     epoll_event event = {EPOLLIN, {}};
     must(::epoll_ctl(set, EPOLL_CTL_ADD, ends.b, &event), "epoll_ctl");
     send_all(ends.a, "x", 1);
-    const int count = ::epoll_wait(set, &event, 1, 20000);
+    const int count = ::epoll_wait(set, &event, 1, patience::milliseconds());
     char byte = 0;
     receive_all(ends.b, &byte, 1);
     ::close(set);

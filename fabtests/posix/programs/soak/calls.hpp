@@ -7,11 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/pattern.hpp"
 
 namespace soak {
 
-constexpr int kPatience = 40000; // milliseconds until a wait for what has to come has failed
+inline const int kPatience = patience::milliseconds(); // until a wait for what has to come has failed
 
 // 127.0.0.1 (family 0) or ::1 (1).
 sockaddr_storage loopback(unsigned family, std::uint16_t port, socklen_t *len);

@@ -28,6 +28,7 @@
 #include <system_error>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/posix/programs/soak/soak.hpp"
 #include "fabtests/posix/programs/soak/worker.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
@@ -37,7 +38,8 @@ namespace {
 using namespace soak;
 using fabtest::must;
 
-constexpr std::uint32_t kHangs = 60000000; // microseconds in one operation: somebody waits for ever
+// Microseconds in one operation, more than any wait in it has: somebody waits for ever.
+const std::uint64_t kHangs = 2 * static_cast<std::uint64_t>(patience::nanoseconds()) / 1000;
 
 struct Options {
     const char *ledger = nullptr;

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/posix/programs/soak/calls.hpp"
 #include "fabtests/posix/programs/soak/worker.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
@@ -86,7 +87,7 @@ void check_end(const Held &h, std::uint64_t position)
              static_cast<unsigned long long>(flow.intended.load()));
     // A reset takes bytes away; who has read its error sees an end next. Another process may be about to write that
     // down.
-    const std::uint32_t until = since_start_us() + 5000000;
+    const std::uint64_t until = since_start_us() + static_cast<std::uint64_t>(patience::nanoseconds()) / 1000;
     while (position < flow.sent && !h.mine().error_seen) {
         if (since_start_us() > until)
             fail(h.stream, "side %u read the end at %llu of %llu bytes, without an error", h.side,

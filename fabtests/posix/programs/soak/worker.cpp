@@ -17,6 +17,7 @@
 #include <map>
 #include <string>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/posix/programs/soak/soak.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -24,7 +25,7 @@ namespace soak {
 
 namespace {
 
-constexpr unsigned kEndsWithin = 120;            // seconds after the end began
+const auto kEndsWithin = 5 * static_cast<unsigned>(patience::seconds()); // the driver finds out before what hangs
 constexpr std::size_t kOwnDescriptorsMost = 100; // of the library: some for each process that it has talked to
 
 const char *const kTcp = "TCP sockets";

@@ -25,6 +25,7 @@
 #include <set>
 #include <sstream>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/bad_pointers/contents.hpp"
 #include "fabtests/sockets/programs/bad_pointers/table.hpp"
 #include "fabtests/sockets/programs/ends.hpp"
@@ -36,7 +37,7 @@ using namespace fabtest;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kMostArguments = 7;
-constexpr unsigned kPatience = 60; // seconds a call, which ends at once or never
+const auto kPatience = static_cast<unsigned>(patience::seconds()); // a call, which ends at once or never
 
 enum class Way { kNull, kGone, kNone, kBeyond, kConstant, kBorder, kFits };
 struct {

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/datagrams/side.hpp"
 
 namespace {
@@ -164,7 +165,7 @@ std::string collect(int fd, long first, long count)
 {
     for (long i = first; i < first + count; ++i) {
         pollfd p{fd, POLLIN, 0};
-        if (::poll(&p, 1, 10000) == 0)
+        if (::poll(&p, 1, patience::milliseconds()) == 0)
             return "nothing comes instead of " + numbered(i);
         const Received r = receive_by(i % 2 ? Form::kRecvfrom : Form::kRecv, fd, 100);
         if (r.data.substr(0, r.data.find('\0')) != numbered(i))
@@ -265,7 +266,7 @@ const Command kCommands[] = {
     {"wait", 2, // until there is something to receive
      [](const Words &w) {
          pollfd p{socket_of(w[1]), POLLIN, 0};
-         return result(::poll(&p, 1, 10000));
+         return result(::poll(&p, 1, patience::milliseconds()));
      }},
 };
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/datagrams/side.hpp"
 
 namespace {
@@ -87,7 +88,7 @@ void all_forms(const Datagrams &me, bool connected)
 void await_error(int fd)
 {
     pollfd p{fd, POLLERR, 0};
-    if (::poll(&p, 1, 20000) != 1)
+    if (::poll(&p, 1, patience::milliseconds()) != 1)
         die("no error came");
 }
 

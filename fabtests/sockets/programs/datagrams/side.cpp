@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What datagram scenarios share: links, warm-up, transcripts, strangers. See side.hpp.
 #include "fabtests/sockets/programs/datagrams/side.hpp"
+#include "fabtests/patience.hpp"
 
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -110,7 +111,7 @@ void Datagrams::warm(const Link &l) const
         if (question == kEnd)
             break;
         after += seen && byte == kYes;
-        if (after == 0 && std::chrono::steady_clock::now() - start > std::chrono::seconds(3))
+        if (after == 0 && std::chrono::steady_clock::now() - start > std::chrono::seconds(patience::seconds()))
             die("not accelerated: client says %s, server says %s", seen ? "yes" : "no", byte == kYes ? "yes" : "no");
     }
     step();

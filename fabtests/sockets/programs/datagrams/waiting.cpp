@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/datagrams/side.hpp"
 
 namespace {
@@ -405,7 +406,7 @@ SCENARIO(interrupted)
         g_control = -1;
         for (const bool restart : {false, true}) {
             if (restart) { // restarted only without a time-out
-                const timeval limit{30, 0};
+                const timeval limit{patience::seconds(), 0};
                 must(set_option(me.link.fd, SOL_SOCKET, SO_RCVTIMEO, limit), "SO_RCVTIMEO");
             }
             for (const Form form : kForms) {

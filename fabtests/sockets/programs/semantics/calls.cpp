@@ -6,6 +6,7 @@
 #include <climits>
 #include <linux/sockios.h>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
 namespace {
@@ -415,7 +416,7 @@ SCENARIO(low_water_mark)
     me.show("recv DONTWAIT", ::recv(me.fd, buf, 32, MSG_DONTWAIT | MSG_PEEK));
     me.step();
     await_readable(me.fd, 10);
-    me.show("poll with 10 bytes", ::poll(&p, 1, 20000));
+    me.show("poll with 10 bytes", ::poll(&p, 1, patience::milliseconds()));
     const ssize_t n = ::recv(me.fd, buf, 32, 0);
     me.say("recv: %s", shown(buf, n).c_str());
     me.step();

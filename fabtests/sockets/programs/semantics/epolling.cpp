@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/semantics/epolling.hpp"
 
 namespace {
@@ -72,7 +73,7 @@ SCENARIO(epoll_room_comes_back)
         for (int i = 0; i < 3; ++i)
             ::epoll_wait(set, &event, 1, 0); // there may be room, or not
         me.step();
-        show_wait(me, "room", set, 20000);
+        show_wait(me, "room", set, patience::milliseconds());
         ::close(set);
         me.step();
     }
@@ -156,9 +157,9 @@ SCENARIO(epoll_edge_server)
     }
     for (int open = kConnections; open > 0;) {
         epoll_event events[3];
-        const int n = must(::epoll_wait(set, events, 3, 20000), "epoll_wait");
+        const int n = must(::epoll_wait(set, events, 3, patience::milliseconds()), "epoll_wait");
         if (n == 0)
-            die("no event for 20 s, %d connections open", open);
+            die("no event comes, %d connections open", open);
         for (int e = 0; e < n; ++e) {
             const auto i = static_cast<std::size_t>(events[e].data.u64);
             char block[4096];

@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
 namespace {
@@ -256,7 +257,7 @@ SCENARIO(select_wakes)
         Sets sets;
         sets.add(me.fd).add(ends[0]);
         me.step();
-        timeval limit{20, 0};
+        timeval limit{patience::seconds(), 0};
         const int n = ::select(sets.top, &sets.in, nullptr, nullptr, i == 1 ? nullptr : &limit);
         me.say("%d, %d %d", n, FD_ISSET(me.fd, &sets.in) != 0, FD_ISSET(ends[0], &sets.in) != 0);
         receive_text(me.fd, 1);
@@ -327,7 +328,7 @@ SCENARIO(offloaded_while_others_wait)
     });
     std::thread by_peek([&] { results[3] = static_cast<int>(::recv(fd, &byte, 1, MSG_PEEK)); });
     ::usleep(50000); // all sleep by now, more likely than not
-    const std::int64_t end = now_ms() + 20000;
+    const std::int64_t end = now_ms() + patience::milliseconds();
     for (int after = 0; after < 100; after += me.is_offloaded(fd)) {
         send_text(fd, "m");
         if (now_ms() > end)

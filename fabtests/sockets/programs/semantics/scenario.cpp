@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The main program of all scenarios, and what they share. See scenario.hpp.
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
+#include "fabtests/patience.hpp"
 
 #include <linux/sockios.h>
 #include <sched.h>
@@ -26,10 +27,10 @@ void pause_a_little()
     ::usleep(1000);
 }
 
-// Polls a condition for 20 s at most.
+// Polls a condition, but not for ever.
 template <typename Condition> void await(const char *what, Condition condition)
 {
-    const std::int64_t end = now_ms() + 20000;
+    const std::int64_t end = now_ms() + patience::milliseconds();
     while (!condition()) {
         if (now_ms() > end)
             die("timed out: %s", what);
@@ -143,7 +144,7 @@ static void await_others()
 // be late.
 void fill_until_full(int fd)
 {
-    const std::int64_t until = now_ms() + 20000;
+    const std::int64_t until = now_ms() + patience::milliseconds();
     static const char block[16384] = {};
     timeval before{};
     socklen_t len = sizeof before;

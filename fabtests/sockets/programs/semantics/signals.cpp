@@ -8,6 +8,7 @@
 #include <csetjmp>
 #include <pthread.h>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
 namespace {
@@ -85,7 +86,7 @@ SCENARIO(interrupted_receive)
         must(::listen(listener, 1), "listen");
         return ::accept(listener, nullptr, nullptr);
     });
-    const timeval limit{30, 0}; // with a time-out, SA_RESTART does not restart
+    const timeval limit{patience::seconds(), 0}; // with a time-out, SA_RESTART does not restart
     must(::setsockopt(me.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), "SO_RCVTIMEO");
     interrupted(me, "recv with SA_RESTART and a time-out", true, [&] { return ::recv(me.fd, buf, sizeof buf, 0); });
     me.step();
@@ -117,7 +118,7 @@ SCENARIO(interrupted_send)
     interrupted(me, "send", false, [&] { return ::send(me.fd, block, sizeof block, 0); });
     interrupted(me, "write", false, [&] { return ::write(me.fd, block, 1); });
     interrupted(me, "writev", false, [&] { return ::writev(me.fd, &part, 1); });
-    const timeval limit{30, 0};
+    const timeval limit{patience::seconds(), 0};
     must(::setsockopt(me.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit), "SO_SNDTIMEO");
     interrupted(me, "send with SA_RESTART and a time-out", true, [&] { return ::send(me.fd, block, 1, 0); });
     me.step();
@@ -181,7 +182,7 @@ SCENARIO(interrupted_multiplexers)
     for (const bool restart : {false, true}) {
         pollfd p{me.fd, POLLIN, 0};
         interrupted(me, "poll", restart, [&] { return ::poll(&p, 1, -1); });
-        interrupted(me, "poll of 30 s", restart, [&] { return ::poll(&p, 1, 30000); });
+        interrupted(me, "poll with a time-out", restart, [&] { return ::poll(&p, 1, patience::milliseconds()); });
         interrupted(me, "ppoll", restart, [&] { return ::ppoll(&p, 1, nullptr, nullptr); });
         interrupted(me, "select", restart, [&] {
             fd_set in;
@@ -193,14 +194,15 @@ SCENARIO(interrupted_multiplexers)
             fd_set in;
             FD_ZERO(&in);
             FD_SET(me.fd, &in);
-            const timespec limit{30, 0};
+            const timespec limit{patience::seconds(), 0};
             return ::pselect(me.fd + 1, &in, nullptr, nullptr, &limit, nullptr);
         });
         const int set = must(::epoll_create1(0), "epoll_create1");
         epoll_event event{EPOLLIN, {}};
         must(::epoll_ctl(set, EPOLL_CTL_ADD, me.fd, &event), "epoll_ctl");
         interrupted(me, "epoll_wait", restart, [&] { return ::epoll_wait(set, &event, 1, -1); });
-        interrupted(me, "epoll_pwait of 30 s", restart, [&] { return ::epoll_pwait(set, &event, 1, 30000, nullptr); });
+        interrupted(me, "epoll_pwait with a time-out", restart,
+                    [&] { return ::epoll_pwait(set, &event, 1, patience::milliseconds(), nullptr); });
         ::close(set);
     }
     me.step();

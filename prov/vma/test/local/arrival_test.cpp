@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <thread>
 
+#include "fabtests/patience.hpp"
 #include "prov/vma/test/local/pair.hpp"
 
 namespace {
@@ -140,7 +141,7 @@ void with_writers(std::size_t count, std::size_t writers, bool sleeps)
         left -= got;
         if (got == 0 && left != 0 && sleeps && star.arm()) {
             pollfd wait{fd, POLLIN, 0};
-            assert_int_equal(poll(&wait, 1, 60'000), 1);
+            assert_int_equal(poll(&wait, 1, patience::milliseconds()), 1);
         } else if (got == 0) {
             sched_yield();
         }

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <thread>
 
+#include "fabtests/patience.hpp"
 #include "local/doorbell.hpp"
 #include "prov/vma/test/local/pair.hpp"
 
@@ -195,7 +196,7 @@ void an_eventfd_that_blocks(void **)
     const std::uint64_t most = ~UINT64_C(0) - 1;
     assert_int_equal(write(bell.wake_fd(), &most, sizeof most), sizeof most);
     assert_int_equal(fcntl(bell.wake_fd(), F_SETFL, 0), 0);
-    alarm(60); // what blocks here blocks for ever
+    alarm(static_cast<unsigned>(patience::seconds())); // what blocks here blocks for ever
     bell.arm();
     errno = EDOM;
     peer->ring(0);
@@ -239,7 +240,7 @@ void rings_that_cross(void **)
         bell.collect(look);
         bell.arm();
         if (!bell.rung() && seen[0] + seen[1] + seen[2] < kBells * kRings)
-            assert_true(readable(bell, 10'000));
+            assert_true(readable(bell, patience::milliseconds()));
         (void)bell.disarm();
         (void)bell.drain();
     }

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "prov/vma/test/local/dgram_pair.hpp"
 
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using namespace vma::test;
 
 constexpr int kLimit = static_cast<int>(FI_OPT_VMA_RATE_LIMIT);
-constexpr int kPatience = 20'000; // ms, in which a wake-up that is not lost comes
+const int kPatience = patience::milliseconds(); // in which a wake-up that is not lost comes
 
 void limit(fid_ep *ep, std::uint64_t rate, std::uint32_t burst)
 {

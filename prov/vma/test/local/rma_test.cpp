@@ -2,6 +2,7 @@
 // Registrations, and reads and writes of registered memory: by single copy, through slots and the bounce ring.
 #include "fabtests/unit.hpp"
 
+#include "fabtests/patience.hpp"
 #include "prov/vma/test/local/pair.hpp"
 
 namespace {
@@ -27,7 +28,7 @@ struct Registered {
     Registered &operator=(const Registered &) = delete;
 };
 
-constexpr int kLong = 10'000; // milliseconds
+const int kLong = patience::milliseconds();
 
 // The completion of an operation of `from`, with `target` making progress.
 fi_cq_err_entry finish(Side &from, Side &target)

@@ -12,13 +12,14 @@
 #include <thread>
 #include <unistd.h>
 
+#include "fabtests/patience.hpp"
 #include "prov/vma/test/local/pair.hpp"
 
 namespace {
 
 using namespace vma::test;
 
-constexpr int kTooLong = 10'000; // milliseconds
+const int kTooLong = patience::milliseconds();
 
 int trywait(fid_cq *cq)
 {

@@ -5,13 +5,14 @@
 #include <chrono>
 #include <thread>
 
+#include "fabtests/patience.hpp"
 #include "prov/vma/test/local/pair.hpp"
 
 namespace {
 
 using namespace vma::test;
 
-constexpr int kTooLong = 10'000; // milliseconds
+const int kTooLong = patience::milliseconds();
 
 void attributes(void **)
 {

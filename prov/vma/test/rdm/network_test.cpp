@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <poll.h>
 
+#include "fabtests/patience.hpp"
 #include "rdm/network.hpp"
 
 using namespace vma;
@@ -187,7 +188,7 @@ void somebody_is_gone(void **)
         fid *objects[] = {&a.cq->fid};
         pollfd sleeper{fd, POLLIN, 0};
         if (fi_trywait(a.fabric, objects, 1) == 0)
-            REQUIRE(::poll(&sleeper, 1, 60'000) == 1);
+            REQUIRE(::poll(&sleeper, 1, patience::milliseconds()) == 1);
     }
     assert_ptr_equal(entry.error.op_context, &a);
     assert_int_equal(entry.error.err, FI_ECONNRESET);
