@@ -23,8 +23,8 @@ from lib import build, pairing, patience, ports, shared_dir  # noqa: E402
 from lib.runner import Runner  # noqa: E402
 from lib.users import Input  # noqa: E402
 
-TEST_LIMIT = 1000  # seconds on the usual machine; each wait in a test is bounded below that
-LAB_LIMIT = 1800  # the same, where an emulated processor shares a real one with other work
+TEST_LIMIT = 600  # seconds on the usual machine; each wait in a test is bounded below that
+LAB_LIMIT = 900  # the same, where an emulated processor shares a real one with other work
 
 LONGEST_DIFF = 20000  # characters of what is compared line by line
 

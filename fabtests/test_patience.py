@@ -30,7 +30,7 @@ def test_measures():
 
 def test_never_less_than_a_minute(slowness):
     slowness(0.1, 0.1, 2, 2, 50)
-    assert [patience.seconds(), patience.seconds(20), patience.seconds(20), patience.seconds(100), patience.seconds()] == [60, 60, 120, 200, 600]
+    assert [patience.seconds(), patience.seconds(20), patience.seconds(20), patience.seconds(100), patience.seconds()] == [60, 60, 120, 200, 300]
 
 
 def test_a_machine_that_becomes_slower(slowness):

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 USUAL = 60.0  # seconds: no wait is shorter, and what needs no more on the usual machine doesn't name a time
-MOST = 10.0  # what hangs has to be told some day
+MOST = 5.0  # what hangs has to be told some day, while there is time for all others
 FRESH = 20.0  # seconds for which a measurement is good
 _AT_MOST = 0.02  # seconds for one of the measurements, but for a step that takes longer
 _PAGES = 200

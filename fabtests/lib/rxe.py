@@ -17,7 +17,7 @@ from rxelab import Guest, Lab, missing  # noqa: E402,F401
 Guest.slowness = staticmethod(patience.factor)
 
 DOMAIN = "rxe0"
-LIMIT = 300.0  # seconds for a program that is done in five on an idle machine, which a guest multiplies: it only guards against a hang
+LIMIT = 200.0  # seconds for a program that is done in five on an idle machine, which a guest multiplies: it only guards against a hang
 
 
 def fabric_env() -> dict[str, str]:
