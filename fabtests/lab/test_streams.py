@@ -5,6 +5,7 @@ library, dies, or loses its device. Every byte that arrives is compared (program
 import base64
 import itertools
 import json
+import pathlib
 import random
 import re
 import signal
@@ -37,11 +38,9 @@ def log(guest, name: str) -> str:
     return "\n".join(vmalog.without_notice(guest.run(f"cat /tmp/{name}.log || true")))
 
 
-def wait_for_log(guest, command, name: str, text: str, times: int = 1):
-    deadline = patience.Deadline(rxe_lib.LIMIT)
-    while log(guest, name).count(text) < times:
-        assert command.alive() and not deadline.over(), log(guest, name) + command.output()
-        time.sleep(0.2)
+def without_calls(text: str) -> str:
+    """The last hundred lines of a log but those of the calls that go in and out."""
+    return "\n".join([line for line in text.splitlines() if not re.search(r": (?:ENTER|EXIT): ", line)][-100:])
 
 
 def start_server(guest, argv, name: str):
@@ -60,10 +59,9 @@ class Streams:
     def __init__(self, lab, *options, count=FOR_EVER, address=None, what="both", envs=None, client_in=None):
         Streams._port += 1
         self.port = Streams._port
-        name = f"stream-{self.port}"
-        self.names = {role: f"{name}-{role}" for role in SIDES}
         self.guests = {"server": lab.server, "client": client_in or lab.client}
-        envs = envs or {role: env(self.names[role]) for role in SIDES}
+        envs = envs or {role: env(f"stream-{self.port}-{role}") for role in SIDES}
+        self.logs = {role: envs[role]["VMA_LOG_FILE"] for role in SIDES if envs[role]}
         before = lab.server.listeners()
         words = [address or lab.server.address, Streams._port, what, count, 20000, *options]
         self.server = lab.server.start(["python3", STREAM, "listen", *words], env=envs["server"])
@@ -71,11 +69,19 @@ class Streams:
         self.client = self.guests["client"].start(["python3", STREAM, "connect", *words], env=envs["client"])
 
     def log(self, role: str) -> str:
-        return log(self.guests[role], self.names[role])
+        return log(self.guests[role], pathlib.PurePath(self.logs[role]).stem) if role in self.logs else ""
+
+    def wait_for_log(self, role: str, text: str, times: int = 1):
+        command = getattr(self, role)
+        deadline = patience.Deadline(rxe_lib.LIMIT)
+        while self.log(role).count(text) < times:
+            if not command.alive() or deadline.over():
+                pytest.fail(f"the {role}'s log does not say {text!r} {times} times\n{self.state()}", pytrace=False)
+            time.sleep(0.2)
 
     def wait_for_logs(self, text: str, times: int = 1):
         for role in SIDES:
-            wait_for_log(self.guests[role], getattr(self, role), self.names[role], text, times)
+            self.wait_for_log(role, text, times)
 
     def received(self, role: str) -> int:
         found = re.findall(r"^at (\d+)$", getattr(self, role).stdout(), re.MULTILINE)
@@ -106,7 +112,8 @@ class Streams:
         said = []
         for role in SIDES:
             command, guest = getattr(self, role), self.guests[role]
-            said += [f"---- {command}", command.output()[-300:], self.log(role)[-1500:], guest.run(["/bin/sh", "-c", threads])]
+            said += [f"---- {role}: {command}", *command.output().splitlines()[-10:], without_calls(self.log(role)),
+                     guest.run(["/bin/sh", "-c", threads])]
         return "\n".join(said)
 
     def ends(self, role: str, what: str) -> tuple[int, str]:
@@ -158,7 +165,7 @@ def test_forks_in_mid_stream(rxe):
         run.wait_for_logs(ACCELERATED, turn)
         run.wait_more(role)
         getattr(run, role).send_signal(signal.SIGUSR1)
-        wait_for_log(run.guests[role], getattr(run, role), run.names[role], "back to the kernel: fork")
+        run.wait_for_log(role, "back to the kernel: fork")
     run.wait_for_logs(ACCELERATED, 3)
     for role in SIDES:
         run.wait_more(role)
@@ -272,7 +279,7 @@ def test_connections_of_one_host_open_no_rdma_device(rxe, device, said):
     more = {"FI_VMA_DEVICE": device} if device else {}
     envs = {side: env(f"{name}-{side}", **more) for side in SIDES}
     run = Streams(rxe, address="127.0.0.1", envs=envs, client_in=rxe.server)
-    wait_for_log(rxe.server, run.client, f"{name}-client", said)
+    run.wait_for_log("client", said)
     loaded = rxe.server.run("cat /proc/[0-9]*/maps")
     assert "libvma-fi.so" in loaded
     assert not re.findall(r"\S*lib(?:ibverbs|rdmacm)\S*", loaded)

@@ -30,12 +30,13 @@ namespace vma::sock {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
-constexpr std::int64_t kListenNs = 8000 * kNsPerMs;  // longer than all tries of the other side
+constexpr std::int64_t kAcceptNs = 8000 * kNsPerMs;  // longer than the other side waits for the answer
 constexpr std::int64_t kConnectNs = 4000 * kNsPerMs; // librdmacm gives up before
 constexpr std::int64_t kTryAfterNs[] = {20 * kNsPerMs, 100 * kNsPerMs, 500 * kNsPerMs, 2000 * kNsPerMs};
 constexpr std::int64_t kLeastPauseNs = 1000 * kNsPerMs;
 constexpr std::int64_t kMostPauseNs = 60000 * kNsPerMs;
-constexpr std::uint32_t kOperationsUntilNext = 1024; // of a connection whose peer has refused
+constexpr std::int64_t kListenNs = kMostPauseNs + 10000 * kNsPerMs; // one of the other side's tries comes meanwhile
+constexpr std::uint32_t kOperationsUntilNext = 1024;                // of a connection whose peer has refused
 
 constexpr std::uint32_t kHelloMagic = 0x31524d56; // "VMR1"
 
@@ -96,10 +97,35 @@ void pause(Stream &s)
     s.attempt.again_at = s.operations.load(std::memory_order_relaxed) + kOperationsUntilNext;
 }
 
-void give_up(Stream &s, const char *why)
+// Who had an endpoint once has a peer that can: its attempt goes on until they meet, so that the connector's listener
+// is there whenever the acceptor tries, however late either of them begins.
+bool peer_is_able(const Stream &s)
+{
+    return s.was_accelerated && config::params().remote_streams;
+}
+
+// Before the next step of an attempt: as kTryAfterNs says, then twice as long each time.
+std::int64_t wait_before(std::uint32_t tries)
+{
+    constexpr std::uint32_t kLast = std::size(kTryAfterNs) - 1;
+    constexpr std::uint32_t kMostDoublings = 5;
+    if (tries <= kLast)
+        return kTryAfterNs[tries];
+    return std::min(kTryAfterNs[kLast] << std::min(tries - kLast, kMostDoublings), kMostPauseNs);
+}
+
+// A listener stays: who has asked may ask again.
+void look_again(Stream &s)
+{
+    s.attempt.due_ns = now_ns() + (s.attempt.listener != nullptr ? kListenNs : wait_before(++s.attempt.tries));
+}
+
+void not_met(Stream &s, const char *why)
 {
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: no endpoint yet: %s", connection_name(s, name), why);
+    if (peer_is_able(s))
+        return look_again(s);
     end_attempt(s);
     remember_refusal(s.addresses.peer.sin6_addr);
     pause(s);
@@ -158,7 +184,7 @@ void reach(Stream &s)
     Device *const d = remote_device(*info);
     if (d == nullptr) {
         engine_objects().process->freeinfo(info);
-        return give_up(s, "its device is not usable now");
+        return not_met(s, "its device is not usable now");
     }
     const bool connector = s.role == Role::kConnector;
     const int result = connector ? open_listener(s, *d, info) : connect_back(s, *d, info);
@@ -172,19 +198,22 @@ void reach(Stream &s)
             connector ? "listen" : "connect back", strerror(-result));
     if (result != -EADDRINUSE)
         d->failed = true; // opened anew when nobody uses it any more
-    give_up(s, "the device does not work");
+    not_met(s, "the device does not work");
 }
 
 void step(Stream &s)
 {
-    if (s.attempt.listener != nullptr)
-        give_up(s, "nobody connected back");
-    else if (s.endpoint == nullptr)
-        reach(s);
-    else {
+    const bool waited = s.endpoint != nullptr;
+    if (waited)
         discard_endpoint(s);
-        give_up(s, "the peer's host does not answer");
-    }
+    if (s.pinned || s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly)
+        end_attempt(s); // it is not to have an endpoint any more
+    else if (waited)
+        not_met(s, "the peer's host does not answer");
+    else if (s.attempt.listener != nullptr)
+        not_met(s, "nobody connected back");
+    else
+        reach(s);
 }
 
 // Another network namespace of this host looks the same as another host, unless vmad has been asked.
@@ -217,7 +246,7 @@ void begin_attempt(Stream &s)
 {
     if (s.attempt.open) // another thread had its turn since this one counted its call
         return;
-    const Refusal *const refusal = refusal_of(s.addresses.peer.sin6_addr);
+    const Refusal *const refusal = peer_is_able(s) ? nullptr : refusal_of(s.addresses.peer.sin6_addr);
     if (refusal != nullptr && now_ns() < refusal->until_ns) {
         pause(s);
         return;
@@ -270,10 +299,10 @@ void attempt_failed(Stream &s)
         return;
     if (s.guest)
         end_attempt(s); // once more later
-    else if (s.role == Role::kConnector || ++s.attempt.tries >= std::size(kTryAfterNs))
-        give_up(s, "the peer's host refuses");
+    else if (s.attempt.listener != nullptr || s.attempt.tries + 1 < std::size(kTryAfterNs))
+        look_again(s);
     else
-        s.attempt.due_ns = now_ns() + kTryAfterNs[s.attempt.tries];
+        not_met(s, "the peer's host refuses");
 }
 
 bool attempts_are_open()
@@ -311,8 +340,9 @@ void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::
         fi_reject(listener, info->handle, nullptr, 0);
         return;
     }
-    s->attempt.due_ns = now_ns() + kListenNs;
-    if (fi_accept(s->endpoint, nullptr, 0) != 0)
+    if (fi_accept(s->endpoint, nullptr, 0) == 0)
+        s->attempt.due_ns = now_ns() + kAcceptNs;
+    else
         discard_endpoint(*s);
 }
 

@@ -126,8 +126,22 @@ bool hold_alone(Socket &s)
         return false; // perhaps the next time: bytes may have been under way
     say_reason(s, nullptr);
     leave_holders(s);
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: no other process holds it any more, after %u sends and receives", connection_name(s, name),
+            s.operations.load(std::memory_order_relaxed));
     return true;
 }
+
+namespace {
+
+// A direction whose bytes are still to be counted, and that no call of this process is in.
+bool can_be_counted(const Stream &s, std::uint32_t forks)
+{
+    return (s.sent_counted_at != forks && s.blocked_senders.load(std::memory_order_seq_cst) == 0) ||
+           (s.received_counted_at != forks && s.blocked_receivers.load(std::memory_order_seq_cst) == 0);
+}
+
+} // namespace
 
 bool may_ask_for_holders(Stream &s, std::uint32_t operations)
 {
@@ -137,7 +151,7 @@ bool may_ask_for_holders(Stream &s, std::uint32_t operations)
     const bool anew = s.ask_holders_forks.exchange(forks, std::memory_order_relaxed) != forks;
     const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
     const std::uint32_t after = anew ? 0 : s.ask_holders_after.load(std::memory_order_relaxed);
-    if (after != 0 && operations - since < after)
+    if (after != 0 && (operations - since < after || !can_be_counted(s, forks)))
         return false;
     s.ask_holders_since.store(operations, std::memory_order_relaxed);
     s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);

@@ -45,7 +45,7 @@ void leave_holders(Socket &s);
 bool hold_alone(Socket &s);
 
 // Whether it is time to ask that, after so many operations: 8 after a fork or the socket's return to the kernel, then
-// 16 more, and so on.
+// 16 more, and so on; or at the first one after that which finds a direction free to be counted.
 bool may_ask_for_holders(Stream &s, std::uint32_t operations);
 
 // n bytes went by the kernel in a bare call.

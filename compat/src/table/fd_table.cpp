@@ -103,6 +103,8 @@ void reset_stream(Stream &s)
     s.send_shut = false;
     s.let_go = false;
     s.ask_holders_after = 0;
+    s.sent_counted_at = 0;
+    s.received_counted_at = 0;
     s.used = false;
     s.seen_offers = 0;
     s.connecting = false;

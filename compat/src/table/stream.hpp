@@ -56,13 +56,17 @@ public:
     uid_t peer_user = 0;                // likewise; offload lock
     std::uint64_t peer_cookie = 0;      // likewise: SO_COOKIE of the other end
     bool by_broker = false;             // likewise: vmad may know it, this network namespace doesn't
-    Racy<bool> was_accelerated = false; // within this host, as a stream
+    Racy<bool> was_accelerated = false; // it had an endpoint: its peer can have one
     std::atomic<bool> send_shut{false};
     // Of the operations: when it was asked last whether others hold the socket, and after how many more it is asked
     // again; 0: not asked since the last offload. And how many forks there had been.
     std::atomic<std::uint32_t> ask_holders_since{0};
     std::atomic<std::uint32_t> ask_holders_forks{0};
     std::atomic<std::uint32_t> ask_holders_after{0};
+    // How many forks there had been when the bytes of a direction were counted, others' too; 0: that was never
+    // necessary. Written with the offload lock held.
+    Racy<std::uint32_t> sent_counted_at = 0;
+    Racy<std::uint32_t> received_counted_at = 0;
     std::atomic<bool> used{false};       // a call has moved bytes, or tried to
     Racy<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
     Sender tx;

@@ -14,6 +14,7 @@
 #include "compat/src/base/probes.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -79,16 +80,30 @@ bool kernel_read(const Stream &s, std::uint64_t &bytes)
     return true;
 }
 
+namespace {
+
+bool agrees(const Stream &s, const char *what, std::uint64_t kernel, std::uint64_t library)
+{
+    char name[kNameMax];
+    if (kernel != library)
+        VMA_LOG(kDebug, "%s: by the kernel %llu bytes were %s, and by the library %llu of them",
+                connection_name(s, name), static_cast<unsigned long long>(kernel), what,
+                static_cast<unsigned long long>(library));
+    return kernel == library;
+}
+
+} // namespace
+
 bool kernel_agrees_on_sent(const Stream &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
-    return !kernel_sent(s, counted) || counted == bytes;
+    return !kernel_sent(s, counted) || agrees(s, "sent", counted, bytes);
 }
 
 bool kernel_agrees_on_read(const Stream &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
-    return !kernel_read(s, counted) || counted == bytes;
+    return !kernel_read(s, counted) || agrees(s, "read", counted, bytes);
 }
 
 void note_uncounted(Stream &s)
@@ -104,30 +119,34 @@ void note_uncounted(Stream &s)
 
 namespace {
 
-bool in_kernel_call(const Stream &s)
+// What the others moved is in the kernel's count alone. A call of ours adds what it moved before it is over: one that
+// has moved something since the first look is seen at the last one, and one that begins later adds to what is set here.
+// A call that began by an endpoint, and goes on by the kernel, does that with the direction's lock held.
+bool take_count(const Stream &s, Mutex &lock, const std::atomic<std::uint32_t> &calls,
+                std::atomic<std::uint64_t> &bytes, bool (*kernel_count)(const Stream &, std::uint64_t &))
 {
-    return s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
-           s.blocked_senders.load(std::memory_order_seq_cst) != 0;
+    const LockGuard guard(lock);
+    const std::uint64_t counted = bytes.load(std::memory_order_seq_cst);
+    std::uint64_t all = 0;
+    if (calls.load(std::memory_order_seq_cst) != 0 || !kernel_count(s, all) ||
+        calls.load(std::memory_order_seq_cst) != 0 || bytes.load(std::memory_order_seq_cst) != counted)
+        return false;
+    bytes.fetch_add(all - counted);
+    return true;
 }
 
 } // namespace
 
-// What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over:
-// one that has moved something since the first look is seen at the last one, and one that begins later adds to what is
-// set here.
+// Each direction by itself: of a thread that sends all the time and one that receives all the time, one is always in
+// the kernel.
 bool take_kernel_counts(Stream &s)
 {
-    const std::uint64_t sent = s.tx.kernel_bytes.load(std::memory_order_seq_cst);
-    const std::uint64_t read = s.rx.kernel_bytes.load(std::memory_order_seq_cst);
-    std::uint64_t all_sent = 0;
-    std::uint64_t all_read = 0;
-    if (in_kernel_call(s) || !kernel_sent(s, all_sent) || !kernel_read(s, all_read) || in_kernel_call(s) ||
-        s.tx.kernel_bytes.load(std::memory_order_seq_cst) != sent ||
-        s.rx.kernel_bytes.load(std::memory_order_seq_cst) != read)
-        return false;
-    s.tx.kernel_bytes.fetch_add(all_sent - sent);
-    s.rx.kernel_bytes.fetch_add(all_read - read);
-    return true;
+    const std::uint32_t forks = g_held.forks.load(std::memory_order_relaxed);
+    if (s.sent_counted_at != forks && take_count(s, s.tx_lock, s.blocked_senders, s.tx.kernel_bytes, kernel_sent))
+        s.sent_counted_at = forks;
+    if (s.received_counted_at != forks && take_count(s, s.rx_lock, s.blocked_receivers, s.rx.kernel_bytes, kernel_read))
+        s.received_counted_at = forks;
+    return s.sent_counted_at == forks && s.received_counted_at == forks;
 }
 
 } // namespace vma::sock

@@ -22,8 +22,8 @@ bool kernel_agrees_on_read(const Stream &s, std::uint64_t bytes);
 // They disagree: the stream stays on the kernel, and the log says so. Any lock may be held.
 void note_uncounted(Stream &s);
 
-// The counts of a kernel-only socket are the kernel's from now on; false: bytes may have been under way. Offload lock
-// held.
+// The counts of a kernel-only socket, which this process holds alone, are the kernel's from now on; false: bytes may
+// have been under way in a direction, which a later call counts. Offload lock held.
 bool take_kernel_counts(Stream &s);
 
 } // namespace vma::sock

@@ -234,7 +234,10 @@ bool handle_remote_tag(Stream &s, Tag tag)
         return true;
     case Tag::kHere:
         s.rx.peer_here.store(true, std::memory_order_seq_cst);
-        try_ready(s);
+        if (s.rx_lock.try_lock()) { // else a receive may have taken bytes that it has not counted yet: tick() does it
+            try_ready(s);
+            s.rx_lock.unlock();
+        }
         return true;
     case Tag::kLeave:
         s.tx.leave.store(true, std::memory_order_release);

@@ -303,6 +303,61 @@ void counts_are_taken_from_the_kernel(void **)
     assert_int_equal(pair.b.s->rx.kernel_bytes.load(), 30);
 }
 
+// One thread is in the kernel at any time, where one sends and one receives without a pause.
+void each_direction_is_counted_by_itself(void **)
+{
+    const Pair pair;
+    sock::Stream &s = *pair.a.s;
+    char bytes[100] = {};
+    const auto count_one_way = [&s](std::atomic<std::uint32_t> &calls) {
+        calls.store(1);
+        const bool alone = is_alone(s);
+        calls.store(0);
+        return alone;
+    };
+    const auto send_as_a_child = [&] {
+        const Child child;
+        told(child);
+        child.run();
+        assert_int_equal(::send(pair.a.fd, bytes, sizeof bytes, 0), sizeof bytes);
+        child.end();
+    };
+    send_as_a_child();
+    assert_false(count_one_way(s.blocked_receivers));
+    assert_int_equal(s.tx.kernel_bytes.load(), 100);
+    send_as_a_child(); // after which both are to be counted anew
+    assert_false(count_one_way(s.blocked_senders));
+    assert_false(count_one_way(s.blocked_senders));
+    assert_int_equal(::send(pair.a.fd, bytes, 10, 0), 10);
+    sock::count_sent(s, 10);
+    assert_true(count_one_way(s.blocked_receivers));
+    assert_int_equal(s.tx.kernel_bytes.load(), 210);
+}
+
+// Whichever thread's call it is at which it is time to ask.
+void who_could_not_be_counted_is_asked_for_at_the_next_call(void **)
+{
+    const Pair pair;
+    sock::Stream &s = *pair.a.s;
+    const Child child;
+    told(child);
+    child.run();
+    child.end();
+    std::uint32_t calls = 1;
+    assert_false(sock::may_ask_for_holders(s, calls));
+    s.blocked_receivers = 1;
+    while (!sock::may_ask_for_holders(s, calls))
+        assert_true(++calls < 100);
+    assert_false(is_alone(s));
+    for (std::uint32_t i = 0; i < 1000; ++i) // by the sender
+        assert_false(sock::may_ask_for_holders(s, ++calls));
+    s.blocked_receivers = 0;
+    s.blocked_senders = 1;
+    assert_true(sock::may_ask_for_holders(s, ++calls)); // by the receiver
+    assert_true(is_alone(s));
+    s.blocked_senders = 0;
+}
+
 // What has no room stays with the kernel, and the rest goes on.
 void more_sockets_than_there_is_room_for(void **)
 {
@@ -363,6 +418,8 @@ int main()
         cmocka_unit_test(what_survives_an_exec_is_never_alone),
         cmocka_unit_test(killed_children_hold_nothing),
         cmocka_unit_test(counts_are_taken_from_the_kernel),
+        cmocka_unit_test(each_direction_is_counted_by_itself),
+        cmocka_unit_test(who_could_not_be_counted_is_asked_for_at_the_next_call),
         cmocka_unit_test(more_sockets_than_there_is_room_for),
         cmocka_unit_test(more_processes_than_there_is_room_for),
     };

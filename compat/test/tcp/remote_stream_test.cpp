@@ -151,6 +151,27 @@ void peer_that_never_came_does_no_harm(void **)
     assert_false(pair.b.s->aborted.load());
 }
 
+// Whoever polls hears that the peer is here, while another thread's receive has taken bytes that are not counted yet.
+void a_receive_that_is_being_counted_misses_nothing(void **)
+{
+    Offloaded pair;
+    sock::Receiver &rx = pair.b.s->rx;
+    {
+        const sock::LockGuard guard(pair.b.s->rx_lock);
+        rx.peer_here.store(false);
+        rx.ready_sent.store(false);
+        pair.b.s->ready_due.store(true);
+        rx.kernel_bytes.fetch_sub(1);
+        sock::kRemoteRing.offloaded(*pair.a.s);
+        while (!rx.peer_here.load())
+            sock::engine_poll();
+        rx.kernel_bytes.fetch_add(1);
+    }
+    while (!rx.ready_sent.load() && !pair.b.s->pinned.load())
+        sched_yield(); // to the helper thread
+    assert_false(pair.b.s->pinned.load());
+}
+
 // As at a fork: the program does not read while it waits, so the kernel may have no room for what the peer gives back.
 void who_leaves_keeps_what_is_unread(void **)
 {
@@ -214,6 +235,7 @@ int main()
         cmocka_unit_test(a_reset_is_never_an_end),
         cmocka_unit_test(failed_device_after_both_finals_does_no_harm),
         cmocka_unit_test(peer_that_never_came_does_no_harm),
+        cmocka_unit_test(a_receive_that_is_being_counted_misses_nothing),
         cmocka_unit_test(who_leaves_keeps_what_is_unread),
         cmocka_unit_test(kernel_waits_until_start_is_seen),
         cmocka_unit_test(a_connection_is_attempted_once_at_a_time),
