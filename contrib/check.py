@@ -28,6 +28,7 @@ from checks.stage import BUILD, LOGS, ROOT, STAGE_TIMEOUT, Stage
 
 UNSTABLE = LOGS / "unstable.txt"
 SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
+NOTHING_CAPTURED = re.compile(r"\s*-+ Captured \w+ -+\s*")
 TAIL = 40  # lines of a failed stage's log that are shown
 
 
@@ -131,12 +132,23 @@ def pytest_part(stage, folder, share, name, arguments, env):
     said = log.read_text(encoding="utf-8", errors="replace")
     if not report.exists():
         return [Case("pytest", FAIL, f"exit status {status}", said)]
-    cases = [pytest_case(test, folder, log) for test in xml.etree.ElementTree.parse(report).iter("testcase")]
+    cases = merge_parts([pytest_case(test, folder, log) for test in xml.etree.ElementTree.parse(report).iter("testcase")])
     if status == 124:
         cases.append(Case(name, FAIL, f"stopped after {len(cases)} cases: it took too long, in {under_way(said)}", said))
     elif status and not any(case.status == FAIL for case in cases):
         cases.append(Case("pytest", FAIL, f"exit status {status}", said))
     return cases
+
+
+def merge_parts(cases):
+    """One case of each test: JUnit's XML has a second one where what comes behind the test fails, too."""
+    found = {}
+    for case in cases:
+        first = found.setdefault(case.again, case)
+        if first is not case and case.status == FAIL:
+            case.output = "\n".join(filter(None, (first.output, case.output)))
+            found[case.again] = case
+    return list(found.values())
 
 
 def pytest_case(test, folder, log):
@@ -146,7 +158,8 @@ def pytest_case(test, folder, log):
     skipped = test.find("skipped")
     failures = [*test.iter("failure"), *test.iter("error")]
     if failures:
-        output = "\n".join(said.text or "" for said in (*failures, *test.iter("system-out"), *test.iter("system-err")))
+        said = [part.text or "" for part in (*failures, *test.iter("system-out"), *test.iter("system-err"))]
+        output = "\n".join(part.rstrip() for part in said if not NOTHING_CAPTURED.fullmatch(part))
         return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output, again=mine)
     return Case(name, PASS if skipped is None else SKIP, "" if skipped is None else skipped.get("message", ""), again=mine)
 
@@ -380,11 +393,12 @@ class Progress:
         for name in STAGES:
             mine = [case for case in self.everything if case.stage == name]
             begin = time.monotonic()
-            now = again.ask(name, mine, lambda turn, name=name: self.stage_again(name, turn), self.pace.is_late)
+            now = again.ask(mine, lambda turn, name=name: self.stage_again(name, turn), self.pace.is_late)
             if now == mine:
                 continue
             self.everything = [case for case in self.everything if case.stage != name] + now
-            print(f"{name}, again: {sum(case.unstable for case in now)} unstable ({time.monotonic() - begin:.0f} s)", flush=True)
+            counts = f"{sum(case.unstable for case in now)} unstable, {sum(case.status == FAIL for case in now)} failed"
+            print(f"{name}, again: {counts} ({time.monotonic() - begin:.0f} s)", flush=True)
         again.keep(UNSTABLE, self.everything)
 
     def stage_again(self, name, turn):

@@ -48,28 +48,35 @@ def run(stage, cases):
     return came
 
 
-def ask(name, cases, make_stage, is_late):
-    """The cases of the stage `name`, with those that pass now. `make_stage(turn)`: a stage to run them in. `is_late()`: there is no time
-    for another run."""
+def ask(cases, make_stage, is_late):
+    """The cases of a stage: those that pass now are unstable, and of the others is said how often they failed, or what no second run makes
+    good. `make_stage(turn)`: a stage to run them in. `is_late()`: there is no time for another run."""
     failed = [case for case in cases if case.status == cases_.FAIL]
     if not failed or len(failed) > MOST:
         return cases
-    left = [case for case in failed if case.again and not unforgiven(case.output)]
+    ends = {id(case): what for case in failed if (what := unforgiven(case.output))}
+    left = [case for case in failed if case.again and id(case) not in ends]
     passed = set()
     for turn in range(1, TURNS + 1):
         if not left or is_late():
             break
         came = run(make_stage(turn), left)
-        still = []
         for case in left:
             found = came.get(case.again, [])
             if found and all(one.status == cases_.PASS for one in found):
-                passed.add(case.again)
-            elif not any(unforgiven(one.output) for one in found):
-                still.append(case)
-        left = still
-    return [dataclasses.replace(case, status=cases_.PASS, unstable=True) if case in failed and case.again in passed and
-            not unforgiven(case.output) else case for case in cases]
+                passed.add(id(case))
+            elif what := next(filter(None, (unforgiven(one.output) for one in found)), None):
+                ends[id(case)] = f"{what}, when it was run again"
+            elif turn == TURNS:
+                ends[id(case)] = f"{1 + TURNS} times"
+        left = [case for case in left if id(case) not in passed and id(case) not in ends]
+    return [judge(case, id(case) in passed, ends.get(id(case))) for case in cases]
+
+
+def judge(case, passed, end):
+    if passed:
+        return dataclasses.replace(case, status=cases_.PASS, unstable=True)
+    return dataclasses.replace(case, detail=", ".join(filter(None, (case.detail, end)))) if end else case
 
 
 def keep(file, cases):

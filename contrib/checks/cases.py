@@ -5,7 +5,9 @@ import dataclasses
 import re
 
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
-TELLING = (r"^E  ", r"(?i)^SUMMARY: |error\b.*:|^not ok|assert")  # lines that say why a case failed, the best first
+# Lines that say why a case failed, the best first.
+TELLING = (r"^E  ", r" crashed: SIG| ended with status | did not end within | logged: |: sanitizer report",
+           r"(?i)^SUMMARY: |error\b.*:|^not ok|assert")
 GIST, GIST_WIDTH = 4, 300  # so many of them end the output, and so much of each
 CASE_HEAD, CASE_TAIL = 60, 140  # lines of a failed case's own output that are shown: what was wrong, and what its processes said
 SETTINGS = re.compile(r" VMA (INFO|DETAILS): .* \[VMA_\w+\]$")  # a process's log begins with a hundred of these: they are not shown
@@ -41,7 +43,7 @@ def shorten(lines):
 
 def gist(output):
     """Of what a failed case printed the lines that most likely say why: whoever sees the end of the output only reads these."""
-    lines = [line.strip() for line in output.splitlines()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = next((found for pattern in TELLING if (found := [line for line in lines if re.search(pattern, line)])), lines[-GIST:])
     return [line[:GIST_WIDTH] for line in telling[:GIST]]
 

@@ -15,7 +15,7 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check  # noqa: E402
-from checks import stage as stage_module  # noqa: E402
+from checks import cases as check_cases, stage as stage_module  # noqa: E402
 import machine  # noqa: E402
 import skips  # noqa: E402
 
@@ -186,7 +186,7 @@ class Again(unittest.TestCase):
 
     def ask(self, cases, *runs, late=False):
         self.runs, self.asked, self.seeds = list(runs), [], []
-        said = check.again.ask("stage", cases, lambda turn: None, lambda: late)
+        said = check.again.ask(cases, lambda turn: None, lambda: late)
         return [(case.status, case.unstable) for case in said]
 
     def test_what_is_never_forgiven(self):
@@ -249,14 +249,17 @@ class Again(unittest.TestCase):
             (root / "fabtests" / "test_it.py").write_text(
                 "import pathlib\nimport pytest\n\n@pytest.mark.parametrize('at', ['a b', 'c'])\ndef test_first(at):\n"
                 "    mark = pathlib.Path(__file__).with_name(at)\n    there = mark.exists()\n    mark.touch()\n    print('FUZZ_SEED=3')\n"
-                "    assert there\n",
+                "    assert there\n\n@pytest.fixture\ndef fails():\n    yield\n    assert not 'server crashed: SIGSEGV'\n\n"
+                "def test_both(fails):\n    assert not 'one'\n",
                 encoding="utf-8")
             stage = TemporaryStage(root)
             with unittest.mock.patch.object(check, "ROOT", root):
                 cases = check.pytest(stage, root, {"it": ["fabtests"]})
-                self.assertEqual([case.status for case in cases], [check.FAIL] * 2)
+                self.assertEqual([case.status for case in cases], [check.FAIL] * 3)
+                both = cases.pop()
+                self.assertTrue("assert not 'one'" in both.output and check.again.unforgiven(both.output) == "a crash")
                 self.assertTrue(all("assert False" in case.output and "FUZZ_SEED=3" in case.output for case in cases))
-                said = check.again.ask("it", cases, lambda turn: stage, lambda: False)
+                said = check.again.ask(cases, lambda turn: stage, lambda: False)
             self.assertEqual([(case.status, case.unstable) for case in said], [(check.PASS, True)] * 2)
 
 
@@ -272,6 +275,15 @@ class TemporaryStage:
     def run(self, *command, env, log):
         with open(log, "wb") as out:
             return subprocess.run(command, cwd=self.root, env={**os.environ, **env}, stdout=out, stderr=out, check=False).returncode
+
+
+class Gist(unittest.TestCase):
+    def test_telling_lines(self):
+        for output, told in (("x\nE   1 != 2\nserver crashed: SIGSEGV\n", ["E   1 != 2"]),
+                             ("server crashed: SIGSEGV\n\nits last words\n", ["server crashed: SIGSEGV"]),
+                             ("one\n\n\ntwo\n\n", ["one", "two"])):
+            with self.subTest(output):
+                self.assertEqual(check_cases.gist(output), told)
 
 
 class Stopped(unittest.TestCase):
