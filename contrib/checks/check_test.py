@@ -213,6 +213,13 @@ class Again(unittest.TestCase):
     def test_a_skip_is_no_pass(self):
         self.assertEqual(self.ask([self.case("a", check.FAIL)], (check.SKIP,), (check.SKIP,)), [(check.FAIL, False)])
 
+    def test_another_case_of_its_program_is_skipped(self):
+        def run_again(*_):
+            return [check.Case("p 1", check.PASS, again=mine), check.Case("p 2", check.SKIP, again=mine)]
+        mine = (run_again, "folder", "p")
+        said = check.again.ask([check.Case("p 1", check.FAIL, again=mine)], lambda turn: None, lambda: False)
+        self.assertEqual([(case.status, case.unstable) for case in said], [(check.PASS, True)])
+
     def test_a_crash(self):
         self.assertEqual(self.ask([self.case("a", check.FAIL, UNFORGIVEN[3])]), [(check.FAIL, False)])
         self.assertEqual(self.asked, [])
