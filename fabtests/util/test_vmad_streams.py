@@ -68,8 +68,8 @@ def test_two_users_that_may(run, ends, feed):
 
 def test_two_users_that_nobody_has_let(run, ends, feed):
     both = ends(server_user=33, client_user=65534)
-    run.wait_until(lambda: any("vmad's rules keep the two processes apart" in line for proc in both for line in proc.log().lines),
-                   "vmad's answer", proc=both[1])
+    for proc in both:
+        vmastats.wait_for(run, proc, lambda one: one["reason"] == "vmad's rules keep the two processes apart", "vmad's answer")
     feed.go_on()
     for proc in reversed(both):
         assert proc.ok().log().accelerated(PORT) == 0
