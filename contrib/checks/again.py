@@ -11,6 +11,7 @@ from . import cases as cases_
 TURNS = 2
 TIMEOUT = 600  # seconds for what is run again in one stage
 MOST = 15  # failed cases of a stage: more are no accident
+SEED = re.compile(r"\b(\w+_SEED)=(\d+)\b")  # what a case prints that draws, and takes from its environment
 UNFORGIVEN = {  # what a case has said that no second run makes good
     "a sanitizer's report": r"\b(Address|Leak|Memory|Thread|UndefinedBehavior)Sanitizer\b|\bruntime error: ",
     "a crash": r"crashed: SIG|Segmentation fault|\bcore dumped|\bdumped core|terminate called|stack smashing|double free|corrupted size"
@@ -24,8 +25,6 @@ UNFORGIVEN = {  # what a case has said that no second run makes good
 def unforgiven(output):
     """What of it no second run makes good, or None."""
     return next((what for what, pattern in UNFORGIVEN.items() if re.search(pattern, output)), None)
-
-SEED = re.compile(r"\b(\w+_SEED)=(\d+)\b")  # what a case prints that draws, and takes from its environment
 
 
 def groups(cases):
