@@ -1,6 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What the debug logs must say about the connections of a test."""
 
+import itertools
+
+from lib import patience
+
+
+def rounds(pair, one, accelerated):
+    """The server and the client of one(0), or of one(1) ..., until accelerated(server, client): a short round may be over before a helper
+    thread has had a processor. Those of the last round where it has been too long."""
+    deadline = patience.Deadline()
+    for number in itertools.count():
+        server, client = one(number)
+        if not pair.both or deadline.over() or accelerated(server, client):
+            return server, client
+
+
+def of_port(port: int):
+    """For rounds(): each has accelerated a connection of it."""
+    return lambda *procs: all(proc.log().accelerated(port) for proc in procs)
+
 
 def acceleration(pair, port: int, server, client, *, offloaded: bool = True):
     """Both sides preloaded: each must have accelerated a connection of `port` (`offloaded`: it lived long enough for the
