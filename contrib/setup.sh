@@ -46,9 +46,12 @@ Usage: contrib/setup.sh COMMAND
 
   deps          install the Debian packages that the project needs (as root, or with sudo)
   build         make ./build: both libraries, tests not included
-  check [--minutes N] [STAGE...]
-                deps, build, then every test and check, or those of the stages named (--list names them);
-                the last line counts them; --minutes leaves stages out that would not end in time
+  check         deps, build, then the unit tests, the style checks, and the whole-program tests that say most;
+                the last line counts them
+  check --all [--minutes N]
+                every test and check; --minutes leaves stages out that would not end in time
+  check STAGE...
+                those of the stages named (--list names them)
   demo [ARG...] deps, build, then contrib/bench/demo.py ARG...
 
 JOBS=N sets how many compilers run at a time (now $JOBS). Logs are in ./$LOGS.
@@ -113,7 +116,7 @@ build() {
     [ -x configure ] || run autogen ./autogen.sh
     mkdir -p "$BUILD"
     # Lines are what backtraces and profiles need; full debug information takes a sixth more time to compile.
-    [ -f "$BUILD/Makefile" ] || run configure env -C "$BUILD" CXXFLAGS="${CXXFLAGS:--O2 -g1}" ../configure
+    [ -f "$BUILD/Makefile" ] || run configure env -C "$BUILD" CXXFLAGS="${CXXFLAGS:--O2 -g1}" ../configure --enable-precompiled
     run make make -C "$BUILD" -j"$JOBS"
     say "build: $BUILD/.libs/libvma.so, $BUILD/.libs/libvma-fi.so"
 }
