@@ -5,8 +5,11 @@ import pytest
 
 from lib import build, pairing, peers
 
+pytestmark = pytest.mark.alone
 
-def test_nothing_is_half_done(run):
+
+@pytest.mark.parametrize("locks", [False, True], ids=["an allocator without locks", "one with a lock"])
+def test_nothing_is_half_done(run, locks):
     if build.sanitized():
         pytest.skip("a sanitizer has an allocator of its own")
-    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/fork_moment", offload=True)
+    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/fork_moment", offload=True, env={"FORK_MOMENT_LOCKS": "1"} if locks else {})

@@ -5,6 +5,7 @@
 #include "compat/src/engine/fork_handlers.hpp"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 
 #include <atomic>
 
@@ -41,10 +42,15 @@ void run_prepare()
     t_engine.fork_count = g_forks.count.load(std::memory_order_acquire);
     for (unsigned i = t_engine.fork_count; i > 0; --i)
         run(g_forks.providers[i - 1].prepare);
+    t_engine.fork_allocator = g_forks.allocator_kept.load(std::memory_order_acquire);
+    if (t_engine.fork_allocator)
+        run(g_forks.allocator.prepare);
 }
 
 void run_after(ForkHandler ForkHandlers::*which)
 {
+    if (t_engine.fork_allocator)
+        run(g_forks.allocator.*which);
     for (unsigned i = 0; i < t_engine.fork_count; ++i)
         run(g_forks.providers[i].*which);
 }
@@ -81,6 +87,12 @@ template <int kNumber> struct Registration {
     // As pthread_atfork() does, which is code of libc's in this file, on a page of its own when a program starts.
     [[VMA_AT_STARTUP]] static void make() { libc::real.__register_atfork(&prepare, &parent, &child, &__dso_handle); }
 };
+
+[[VMA_AT_STARTUP]] const void *object_of(const void *code)
+{
+    Dl_info info;
+    return ::dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
+}
 
 // The library was opened at run time, or is a part of a test: libc's function is the first of the name.
 bool registrations_pass_us()
@@ -155,6 +167,20 @@ void fork_ends_in_child()
     }
     g_forks.providers[count] = {prepare, parent, child};
     g_forks.count.store(count + 1, std::memory_order_release);
+    return true;
+}
+
+[[VMA_AT_STARTUP]] bool keep_allocators_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child)
+{
+    const ForkHandler any = prepare != nullptr ? prepare : parent != nullptr ? parent : child;
+    if (g_forks.allocator_claimed.load(std::memory_order_relaxed) || any == nullptr)
+        return false;
+    const void *const object = object_of(reinterpret_cast<const void *>(any));
+    if (object == nullptr || object != object_of(reinterpret_cast<const void *>(&::malloc)) ||
+        g_forks.allocator_claimed.exchange(true, std::memory_order_relaxed))
+        return false;
+    g_forks.allocator = {prepare, parent, child};
+    g_forks.allocator_kept.store(true, std::memory_order_release);
     return true;
 }
 

@@ -16,6 +16,7 @@ struct EngineThread {
     // fork_handlers.cpp
     int fork_by = kNoRegistration; // which registration the fork of this thread goes by
     unsigned fork_count = 0;       // of the provider's handlers, when it began
+    bool fork_allocator = false;   // the allocator's are kept, likewise
     bool loading = false;          // this thread loads the provider
     bool attached = false;         // ring_choice.cpp: to a processor
     udp::Sink *sink = nullptr;     // udp/arrive.cpp: takes what the poll that is going on finds

@@ -299,7 +299,7 @@ VMA_EXPORT [[VMA_AT_STARTUP]] int __register_atfork(void (*prepare)(), void (*pa
                                                     void *object) noexcept
 {
     sock::register_fork_handlers();
-    if (sock::keep_fork_handlers(prepare, parent, child))
+    if (sock::keep_fork_handlers(prepare, parent, child) || sock::keep_allocators_handlers(prepare, parent, child))
         return 0;
     return real.__register_atfork(prepare, parent, child, object);
 }

@@ -36,7 +36,9 @@ void nothing() {}
 
 void test_all_in_the_order_of_posix(void **)
 {
-    assert_false(sock::keep_fork_handlers(&nothing, &nothing, &nothing)); // nothing is being loaded
+    assert_false(sock::keep_fork_handlers(&nothing, &nothing, &nothing));       // nothing is being loaded
+    assert_false(sock::keep_allocators_handlers(&nothing, &nothing, &nothing)); // malloc() is in another object
+    assert_false(sock::keep_allocators_handlers(nullptr, nullptr, nullptr));
     sock::loading_provider(true);
     assert_true(sock::keep_fork_handlers(&note<'a'>, &note<'A'>, &note<'1'>));
     assert_true(sock::keep_fork_handlers(&note<'b'>, nullptr, &note<'2'>));

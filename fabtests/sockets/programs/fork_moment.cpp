@@ -2,7 +2,7 @@
 // Forks again and again while connections are being accelerated, and looks at what the child inherits: nothing that the
 // library's thread had begun. An allocator that stands still in that thread is where it shows: its lock would stay
 // locked in the child. And the thread that forks asks for no memory between handlers: an allocator with handlers of its
-// own (jemalloc's) is locked there.
+// own (jemalloc's) is locked there. With FORK_MOMENT_LOCKS=1 this one is, and whoever asks it for memory waits.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -25,30 +26,45 @@ std::atomic<int> g_allocating;   // threads that are in malloc() or free()
 std::atomic<int> g_while_locked; // calls of the thread that forks, between handlers
 thread_local bool t_locked;
 const ::pid_t g_program = ::getpid();
+bool g_locks;
+::pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER; // of all memory
 
 void lock()
 {
+    if (g_locks)
+        ::pthread_mutex_lock(&g_lock);
     t_locked = true;
 }
 
 void unlock()
 {
     t_locked = false;
+    if (g_locks)
+        ::pthread_mutex_unlock(&g_lock);
 }
 
 // Other threads than the program's stay a while: a fork that comes then finds them there.
 struct Within {
     Within()
     {
-        ++g_allocating;
         if (t_locked)
             ++g_while_locked;
+        else if (locks)
+            ::pthread_mutex_lock(&g_lock);
+        ++g_allocating;
         if (::gettid() != g_program)
             ::usleep(kStay);
     }
-    ~Within() { --g_allocating; }
+    ~Within()
+    {
+        --g_allocating;
+        if (locks && !t_locked)
+            ::pthread_mutex_unlock(&g_lock);
+    }
     Within(const Within &) = delete;
     Within &operator=(const Within &) = delete;
+
+    const bool locks = g_locks;
 };
 
 } // namespace
@@ -116,6 +132,7 @@ void fork_after(Peer &me, int turns, int number)
 
 int main(int argc, char **argv)
 {
+    g_locks = ::getenv("FORK_MOMENT_LOCKS") != nullptr;
     must(::pthread_atfork(&lock, &unlock, &unlock), "pthread_atfork");
     Peer me = parse_peer(&argc, argv);
     me.open_listener();
