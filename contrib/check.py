@@ -22,7 +22,7 @@ import time
 import traceback
 import xml.etree.ElementTree
 
-from checks import again, machine, shaker, skips
+from checks import again, machine, shaker, skips, units
 from checks.cases import FAIL, PASS, SKIP, Case, count, shorten, summary
 from checks.stage import BUILD, LOGS, ROOT, STAGE_TIMEOUT, Stage
 
@@ -105,34 +105,47 @@ def failed_case(folder, name):
     return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output)
 
 
-def pytest(stage, folder, parts, at_once=None, env=None):
-    """Whole programs over the libraries in `folder`. Each part, a name and the arguments of one pytest, begins as soon as fewer than
-    `at_once` (by default all) are under way."""
+NO_CASES = 5  # pytest's exit status
+WORLD = (sys.executable, "-B", ROOT / "fabtests/lib/world.py")  # what it runs has network, processes, /tmp, /run and /dev/shm for itself
+
+
+def pytest(stage, folder, parts, at_once=None, env=None, world=WORLD):
+    """Whole programs over the libraries in `folder`. Each part, by its name the arguments of one pytest and its environment, has a world
+    of its own, and begins as soon as fewer than `at_once` (by default all) are under way."""
     with concurrent.futures.ThreadPoolExecutor(at_once or len(parts)) as pool:
-        runs = [pool.submit(pytest_part, stage, folder, f"{n}/{len(parts)}", *part, env or {}) for n, part in enumerate(parts.items())]
+        runs = [pool.submit(pytest_part, stage, folder, name, arguments, {**own, **(env or {})}, world)
+                for name, (arguments, own) in parts.items()]
         return [case for run in runs for case in run.result()]
 
 
 def pytest_again(stage, folder, names, env):
-    return pytest(stage, folder, {"pytest": names}, env=env)
+    return pytest(stage, folder, {"pytest": (names, {})}, env=env)
 
 
-def pytest_part(stage, folder, share, name, arguments, env):
-    """The cases of one pytest, which reports each test in JUnit's XML. `share` keeps its ports apart from other parts'."""
+def here_again(stage, folder, names, env):
+    return pytest(stage, folder, {"pytest": (names, {})}, env=env, world=())
+
+
+def pytest_part(stage, folder, name, arguments, env, world):
+    """The cases of one pytest, which reports each test in JUnit's XML."""
     log = stage.part(name)
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     status = stage.run(
-        *(sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
+        *(*world, sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
         *("-o", "junit_family=xunit1", "-o", "junit_logging=out-err", "-o", "junit_log_passing_tests=false"),  # that family names files
         *(f"--junitxml={report}", *arguments),
-        env={**env, "VMA_BUILD": str(folder), "FABTESTS_SHARE": share},
+        env={**env, "VMA_BUILD": str(folder)},
         log=log,
     )
     said = log.read_text(encoding="utf-8", errors="replace")
     if not report.exists():
         return [Case("pytest", FAIL, f"exit status {status}", said)]
-    cases = merge_parts([pytest_case(test, folder, log) for test in xml.etree.ElementTree.parse(report).iter("testcase")])
+    if status == NO_CASES and env.get("FABTESTS_PART", "0").partition("/")[0] != "0":
+        return []  # the file has fewer cases than it was thought to need parts
+    ask_again = pytest_again if world else here_again
+    tests = xml.etree.ElementTree.parse(report).iter("testcase")
+    cases = merge_parts([pytest_case(test, folder, log, ask_again) for test in tests])
     if status == 124:
         cases.append(Case(name, FAIL, f"stopped after {len(cases)} cases: it took too long, in {under_way(said)}", said))
     elif status and not any(case.status == FAIL for case in cases):
@@ -151,10 +164,10 @@ def merge_parts(cases):
     return list(found.values())
 
 
-def pytest_case(test, folder, log):
+def pytest_case(test, folder, log, ask_again):
     """What JUnit's XML says of one."""
     name = f"{test.get('classname')}.{test.get('name')}"
-    mine = (pytest_again, folder, f"fabtests/{test.get('file')}::{test.get('name')}")
+    mine = (ask_again, folder, f"fabtests/{test.get('file')}::{test.get('name')}")
     skipped = test.find("skipped")
     failures = [*test.iter("failure"), *test.iter("error")]
     if failures:
@@ -193,7 +206,7 @@ def stage_asan(stage):
     sockets = "fabtests/sockets/test_"
     parts = {"soak": ["fabtests/posix/test_soak.py"], "streams": [f"{sockets}semantics.py"],
              "datagrams": [f"{sockets}datagrams.py", f"{sockets}datagram_hostile.py"]}
-    return cases + pytest(stage, folder, {name: [*files, *chosen] for name, files in parts.items()})
+    return cases + pytest(stage, folder, {name: ([*files, *chosen], {}) for name, files in parts.items()})
 
 
 def stage_tidy(stage):
@@ -224,41 +237,35 @@ def stage_fuzz(stage):
         return list(pool.map(fuzz, corpora, programs))
 
 
-# Tests that compare what is said, and mostly wait: each list is a pytest, those that take longest first. All others measure.
-CPYTHON_HALF = "signal or ssl or imaplib or xmlrpc or multiprocessing_fork or ftplib"  # takes as long as the other one
-SIDE_BY_SIDE = {
-    "ether": ["ether"],
-    "soak": ["posix/test_soak.py", "sockets/test_datagram_programs.py"],
-    "cpython-1": ["posix/test_cpython.py", "-k", CPYTHON_HALF],
-    "cpython-2": ["posix/test_cpython.py", "-k", f"not ({CPYTHON_HALF})"],
-    "steps": ["steps", "extra", "sockets/test_conserve.py"],
-    "streams": ["sockets/test_semantics.py", "sockets/test_faults.py", "sockets/test_hardened.py", "sockets/test_bad_pointers.py",
-                "sockets/test_sandbox.py"],
-    "programs": ["sockets/test_programs.py", "config"],
-    "fabric": ["fabric", "util"],
-    "containers": ["containers"],
-    "posix": ["posix/test_languages.py", "posix/test_openssh.py", "posix/test_haproxy.py", "posix/test_openssl.py",
-              "posix/test_messages.py", "posix/test_postgresql.py", "sockets/test_datagrams.py", "sockets/test_datagram_traffic.py",
-              "sockets/test_stream_forms.py", "sockets/test_multicast.py"],
-}
 AT_ONCE = 2  # pytests for each processor: one computes for less than half of its time
 
 
-def stage_fabtests(stage):
+def whole_programs(stage, core):
     if make_more(stage, "fabtests-programs"):
         return [Case("build", FAIL)]
-    paths = {name for names in SIDE_BY_SIDE.values() for name in names if (ROOT / "fabtests" / name).exists()}
-    parts = {part: [f"fabtests/{name}" if name in paths else name for name in names] for part, names in SIDE_BY_SIDE.items()}
-    others = ["fabtests", *(f"--ignore=fabtests/{name}" for name in sorted({"lab", "packages", *paths}))]
-    return pytest(stage, BUILD, parts, AT_ONCE * stage.jobs) + pytest(stage, BUILD, {"others": others})
+    beside, alone = ({unit.name: (unit.arguments, unit.environment) for unit in found} for found in units.find(core))
+    return pytest(stage, BUILD, beside, AT_ONCE * stage.jobs) + pytest(stage, BUILD, alone, 1)
+
+
+def stage_core(stage):
+    return whole_programs(stage, True)
+
+
+def stage_fabtests(stage):
+    return whole_programs(stage, False)
 
 
 def stage_lab(stage):
-    return [Case("build", FAIL)] if make_more(stage, "fabtests-programs") else pytest(stage, BUILD, {"lab": ["fabtests/lab"]})
+    return [Case("build", FAIL)] if make_more(stage, "fabtests-programs") else pytest_here(stage, "fabtests/lab")
+
+
+def pytest_here(stage, folder):
+    """Where there are worlds enough without one: guests, and systems that packages are installed into."""
+    return pytest(stage, BUILD, {stage.name: ([folder], {})}, world=())
 
 
 def stage_packages(stage):
-    return pytest(stage, BUILD, {"packages": ["fabtests/packages"]})
+    return pytest_here(stage, "fabtests/packages")
 
 
 def stage_cross(stage):
@@ -312,7 +319,8 @@ STAGES = {
     "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
     "fuzz": (stage_fuzz, "fuzzers of frames, of TCP's calls, of rules and VMA_* values, of vma_stats' files, of vmad's broker, with clang's sanitizers"),
     "model": (stage_model, "the model of the stream protocol, searched by spin; faults put back are found"),
-    "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
+    "core": (stage_core, "pytest: whole programs over both libraries, those that say most"),
+    "fabtests": (stage_fabtests, "pytest: all other whole programs"),
     "lab": (stage_lab, "pytest: programs in QEMU guests: two with RDMA devices, and a whole machine"),
     "packages": (stage_packages, "pytest: Debian packages and RPMs, built, installed into a fresh system, upgraded and purged"),
     "cross": (stage_cross, "both libraries for AArch64, and unit tests by QEMU"),
@@ -320,8 +328,9 @@ STAGES = {
 }
 
 
+USUAL = ("build", "make-check", "core")  # what is run unless all is asked for
 FIRST, ASIDE, WAIT, AFTER = (  # see Progress
-    ("build", "make-check", "fabtests"), ("tidy", "model", "fuzz", "cross"), ("lab", "packages"), ("asan", "distcheck"))
+    ("build", "make-check", "core", "fabtests"), ("tidy", "model", "fuzz", "cross"), ("lab", "packages"), ("asan", "distcheck"))
 
 
 def judge_skips(stage, cases, allowed):
@@ -449,6 +458,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=int, metavar="N",
                         help="begin no stage that would not end within them at the pace of this machine so far, and say so (default: no limit)")
+    parser.add_argument("--all", action="store_true", help=f"run all stages (default: {', '.join(USUAL)})")
     parser.add_argument("--repeat", type=int, metavar="N", help="run one stage N times, and say how often each case failed")
     parser.add_argument("--load", type=int, default=0, metavar="L", help="with --repeat: beside L busy loops (default: 0)")
     parser.add_argument("--list", action="store_true", help="name the stages and stop")
@@ -461,6 +471,8 @@ def main():
     unknown = set(args.stages) - set(STAGES)
     if unknown:
         parser.error(f"no stage {', '.join(sorted(unknown))}; see --list")
+    if args.all and args.stages:
+        parser.error("--all, or stages")
     if args.repeat and len(args.stages) != 1:
         parser.error("--repeat takes one stage")
 
@@ -470,7 +482,8 @@ def main():
     UNSTABLE.unlink(missing_ok=True)
     os.environ.setdefault("FABTESTS_SEED", str(random.randrange(1, 1 << 31)))  # a case that is run again draws the same
     print(f"FABTESTS_SEED={os.environ['FABTESTS_SEED']}")
-    chosen = [name for name in STAGES if not args.stages or name in args.stages or name == "build"]
+    asked = STAGES if args.all else args.stages or USUAL
+    chosen = [name for name in STAGES if name in asked or name == "build"]
     with machine.huge_pages():
         progress = Progress(chosen, args.jobs, args.minutes)
         everything = progress.run()

@@ -48,6 +48,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: it measures, or counts on a processor for each of its programs: nothing runs beside it")
     config.addinivalue_line("markers", "pairs(*pairings): the pairings that a test of `pair` runs in")
     faulthandler.enable()
     shorten_diffs()
@@ -64,6 +65,16 @@ def shorten_diffs():
     comparison._compare_eq_iterable = compare
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    name_known_differences(items)
+    part, parts = map(int, os.environ.get("FABTESTS_PART", "0/1").split("/"))  # every parts-th case, from that one on
+    others = [item for number, item in enumerate(items) if number % parts != part]
+    if others:
+        items[:] = items[part::parts]
+        config.hook.pytest_deselected(items=others)
+
+
 def known_differences():
     """(pattern, run, reason) of each line of known_differences.txt."""
     text = (pathlib.Path(__file__).parent / "known_differences.txt").read_text()
@@ -73,7 +84,7 @@ def known_differences():
             yield pattern.lstrip("!"), not pattern.startswith("!"), reason
 
 
-def pytest_collection_modifyitems(items):
+def name_known_differences(items):
     known = list(known_differences())
     for item in items:
         for pattern, run, reason in known:

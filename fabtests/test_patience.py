@@ -9,6 +9,8 @@ import pytest
 
 from lib import build, patience
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def slowness(monkeypatch):

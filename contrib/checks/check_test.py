@@ -15,7 +15,7 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check  # noqa: E402
-from checks import cases as check_cases, stage as stage_module  # noqa: E402
+from checks import cases as check_cases, stage as stage_module, units  # noqa: E402
 import machine  # noqa: E402
 import skips  # noqa: E402
 
@@ -261,13 +261,46 @@ class Again(unittest.TestCase):
                 encoding="utf-8")
             stage = TemporaryStage(root)
             with unittest.mock.patch.object(check, "ROOT", root):
-                cases = check.pytest(stage, root, {"it": ["fabtests"]})
+                cases = check.pytest(stage, root, {"it": (["fabtests"], {})}, world=())  # one would hide the folder
                 self.assertEqual([case.status for case in cases], [check.FAIL] * 3)
                 both = cases.pop()
                 self.assertTrue("assert not 'one'" in both.output and check.again.unforgiven(both.output) == "a crash")
                 self.assertTrue(all("assert False" in case.output and "FUZZ_SEED=3" in case.output for case in cases))
                 said = check.again.ask(cases, lambda turn: stage, lambda: False)
             self.assertEqual([(case.status, case.unstable) for case in said], [(check.PASS, True)] * 2)
+
+
+class Units(unittest.TestCase):
+    def of(self, text, seconds):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(units, "ROOT", pathlib.Path(folder)):
+            file = pathlib.Path(folder, "fabtests", "some", "test_it.py")
+            file.parent.mkdir(parents=True)
+            file.write_text(text, encoding="utf-8")
+            return [(unit.name, unit.arguments, unit.environment["FABTESTS_PART"], unit.alone) for unit in units.of_file(file, seconds)]
+
+    def test_a_long_file_has_parts(self):
+        name = "fabtests/some/test_it.py"
+        self.assertEqual(self.of("", 1), [("some-test_it", [name], "0/1", False)])
+        self.assertEqual(self.of("", units.LONGEST + 1), [("some-test_it-1", [name], "0/2", False), ("some-test_it-2", [name], "1/2", False)])
+
+    def test_what_is_alone(self):
+        name = "fabtests/some/test_it.py"
+        for mark in ("pytest.mark.alone", "[pytest.mark.slow, pytest.mark.alone]"):
+            self.assertEqual(self.of(f"import pytest\npytestmark = {mark}\n", 1000), [("some-test_it-alone", [name], "0/1", True)])
+        self.assertEqual(self.of("@pytest.mark.alone\ndef test(): pass\n", 1),
+                         [("some-test_it", [name, "-m", "not alone"], "0/1", False), ("some-test_it-alone", [name, "-m", "alone"], "0/1", True)])
+
+    def test_each_test_is_somewhere_once(self):
+        """By the files of the tree: those that run beside others and those that are alone, of the core and all others."""
+        found = [unit for core in (True, False) for which in units.find(core) for unit in which]
+        self.assertEqual(len({unit.name for unit in found}), len(found))
+        files = {str(path.relative_to(units.ROOT)) for path in (units.ROOT / "fabtests").rglob("test_*.py")}
+        self.assertEqual({unit.file for unit in found}, {name for name in files if name.split("/")[1] not in units.ELSEWHERE})
+        self.assertEqual([name for name in units.CORE if not (units.ROOT / "fabtests" / name).exists()], [])
+
+    def test_the_longest_begins(self):
+        for which in units.find(False):
+            self.assertEqual([unit.seconds for unit in which], sorted((unit.seconds for unit in which), reverse=True))
 
 
 class TemporaryStage:

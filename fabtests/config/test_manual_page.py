@@ -52,10 +52,15 @@ def offloaded(files) -> int:
     return max(map(int, found), default=0)
 
 
-@pytest.mark.parametrize("title", [title for title, section in SECTIONS.items() if section.runs])
+def counts_on_processors(section) -> bool:
+    return any("taskset -c 1" in block.text for block in section.runs)
+
+
+@pytest.mark.parametrize("title", [pytest.param(title, marks=[pytest.mark.alone] * counts_on_processors(section))
+                                   for title, section in SECTIONS.items() if section.runs])
 def test_section(desk, title):
     section = SECTIONS[title]
-    if os.cpu_count() < 2 and any("taskset -c 1" in block.text for block in section.runs):
+    if os.cpu_count() < 2 and counts_on_processors(section):
         pytest.skip("one processor")
     for block in section.blocks:
         if block.kind != "console" and block.words:

@@ -6,6 +6,8 @@ import pytest
 
 from lib import build, pairing, peers
 
+pytestmark = pytest.mark.alone
+
 ENV = {
     "none": {"VMA_SPEC": "none"},
     "latency": {"VMA_SPEC": "latency"},

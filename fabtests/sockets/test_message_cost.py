@@ -10,6 +10,8 @@ import pytest
 
 from lib import build, pairing, peers
 
+pytestmark = pytest.mark.alone
+
 PROGRAM = "sockets/programs/message_cost"
 # The call, connections, messages on each at a time.
 RECV, POLL, EPOLL, EPOLL_8, EPOLL_50 = ("recv", 1, 20), ("poll", 1, 20), ("epoll", 1, 20), ("epoll", 8, 4), ("epoll", 50, 1)

@@ -10,6 +10,8 @@ import pytest
 
 from lib import pairing, peers
 
+pytestmark = pytest.mark.alone
+
 PROGRAM = "sockets/programs/pacing"
 MBIT = 125_000
 TRIES = 4

@@ -14,6 +14,8 @@ import pytest
 
 from lib import build
 
+pytestmark = pytest.mark.alone
+
 SOL_SOCKET, SO_RCVLOWAT, SO_PRIORITY, SO_MARK, SO_ATTACH_FILTER = 1, 18, 12, 36, 26
 UNKNOWN_LEVEL, UNKNOWN_OPTION = 6, 99
 F_SETOWN, F_GETOWN, F_GETLEASE = 8, 9, 1025

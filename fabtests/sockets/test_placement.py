@@ -19,7 +19,8 @@ ALL = frozenset(CPUS)
 LAST = CPUS[-1]
 CPUSETS = pathlib.Path("/sys/fs/cgroup/cpuset")
 
-pytestmark = pytest.mark.pairs(pairing.VMA_DEFAULT)  # the profile latency has a place of its own for it
+pytestmark = [pytest.mark.alone,
+              pytest.mark.pairs(pairing.VMA_DEFAULT)]  # the profile latency has a place of its own for it
 several = pytest.mark.skipif(len(CPUS) < 2, reason="with one processor there is nothing to choose")
 
 

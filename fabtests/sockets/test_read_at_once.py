@@ -6,6 +6,8 @@ import pytest
 
 from lib import build
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("spec", ["none", "latency"])
 def test_read_at_once(run, spec):

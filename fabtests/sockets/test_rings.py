@@ -9,6 +9,8 @@ import pytest
 
 from lib import build
 
+pytestmark = pytest.mark.alone
+
 LATENCY = {"VMA_SPEC": "latency"}
 SLEEPING = {"VMA_SPEC": "none", "VMA_LIFT_AFTER": "1", "VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
 POLITE = {"VMA_SPEC": "none", "VMA_LIFT_AFTER": "1"}

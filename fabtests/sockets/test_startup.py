@@ -11,6 +11,8 @@ import pytest
 
 from lib import build, patience
 
+pytestmark = pytest.mark.alone
+
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 HEADER = "VMA_VERSION"
 PAGE = 4096

@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 PYTHON = "/usr/bin/python3"

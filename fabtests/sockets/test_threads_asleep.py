@@ -4,6 +4,8 @@ import pytest
 
 from lib import pairing, peers
 
+pytestmark = pytest.mark.alone
+
 ENV = {"spins": {"VMA_SPEC": "none"}, "sleeps": {"VMA_SPEC": "none", "VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}}
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from lib import build
 
+pytestmark = pytest.mark.alone
+
 FEW, MANY = 100, 9_900  # of two descriptors each: containers have a limit of 20,000
 MOST = 1.5  # times; where the kernel is asked too, now and then, depends on the clock
 

@@ -13,6 +13,7 @@ import pytest
 from lib import build, hardened, patience
 
 VMA = build.build_dir() / "vma"
+OWN_IPC = os.stat("/proc/self/ns/ipc").st_ino != 0xEFFFFFFF  # not the host's, but a container's or a world's: the command has more to say
 
 
 @pytest.fixture
@@ -59,8 +60,9 @@ def test_redis_as_the_guide_has_it(run, vma, redis, port):
     assert one["peer"] in vma("list", "--sockets", "--all")
     said = vma("explain", f"127.0.0.1:{port}")
     assert f"{redis.pid} redis-server" in said and "accelerated, over shared memory" in said
-    said = vma("check", redis.pid)
-    assert f"process {redis.pid} redis-server, " in said and ": with " in said and "nothing that costs acceleration was found" in said
+    said = vma("check", redis.pid, status=1 if OWN_IPC else 0)
+    found = "vmad is not at" if OWN_IPC else "nothing that costs acceleration was found"
+    assert f"process {redis.pid} redis-server, " in said and ": with " in said and found in said
     client.kill()
 
 
@@ -203,7 +205,8 @@ def test_filter_of_calls(run, vma):
 
 def test_vmad_answers(vma, vmad, run):
     """Where it doesn't, only who needs it is told."""
-    assert "vmad" not in vma("run", "--verbose", "true", env={"VMA_BROKER": str(vmad.path)})
+    said = vma("run", "--verbose", "true", env={"VMA_BROKER": str(vmad.path)})
+    assert not [line for line in said.splitlines() if "vmad" in line and not (OWN_IPC and "its IPC namespace is its own" in line)], said
     dead = run.work / "dead"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:  # connects, and says nothing
         listener.bind(str(dead))

@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import re
+import select
 import signal
 import stat
 import subprocess
@@ -309,7 +310,10 @@ def test_a_file_that_is_being_made(folder, sample, length):
     assert libc.inotify_add_watch(events, os.fsencode(sample.file), IN_CLOSE_NOWRITE) >= 0
     proc = subprocess.Popen([program("vma_stats"), "-k", folder, "-p", str(sample.pid), "-c", "1"], stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True)
-    os.read(events, 4096)
+    waiter = select.poll()
+    waiter.register(events, select.POLLIN)
+    while not waiter.poll(500):  # a file that has been so for long is none that is being made
+        os.utime(sample.file)
     os.close(events)
     with sample.file.open("r+b") as file:
         for at, part in (8, whole[8:]), (0, whole[:8]):
