@@ -181,7 +181,7 @@ Outcome answer_read(Qp &qp, Qp &peer, const SendWr &wr)
 
 // As a device writes: past the threads, of which ThreadSanitizer would take it for one (it watches memcpy()
 // everywhere).
-[[gnu::no_sanitize("thread")]] void write_bytes(std::byte *to, const std::vector<std::byte> &bytes)
+__attribute__((no_sanitize("thread"))) void write_bytes(std::byte *to, const std::vector<std::byte> &bytes)
 {
     volatile std::byte *const out = to;
     for (std::size_t i = 0; i < bytes.size(); ++i)

@@ -279,7 +279,7 @@ void nobody_keeps_a_guest_out(void **)
     hand_over(&m.pep->fid, listener, 1);
     const int before = open_descriptors();
     std::vector<UniqueFd> silent;
-    for (int i = 0; i < 200; ++i) {
+    for (unsigned i = 0; i < 200; ++i) {
         silent.push_back(reached());
         assert_true(static_cast<bool>(silent.back()));
         if (i % 3 == 0) {

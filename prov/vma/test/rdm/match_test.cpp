@@ -167,7 +167,7 @@ void chains_stay_short(void **)
         assert_true(longest_chain(model.posted) <= kLongest);
         assert_true(longest_chain(model.arrivals) <= kLongest);
     }
-    for (const std::size_t step : {1, 8, 64}) {
+    for (const std::size_t step : {1U, 8U, 64U}) {
         Model model;
         for (unsigned i = 0; i < kCount; ++i) {
             model.post(&block[i * step], 1);
