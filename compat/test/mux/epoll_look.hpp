@@ -48,8 +48,9 @@ inline Events look(int epfd, int max = 64)
     Events result;
     for (int i = 0; i < n; ++i) {
         const epoll_event &event = events[static_cast<std::size_t>(i)];
-        assert_int_equal(result.count(event.data.u64), 0); // nobody twice
-        result[event.data.u64] = event.events;
+        const std::uint64_t whose = event.data.u64; // packed: nothing refers to it
+        assert_int_equal(result.count(whose), 0);   // nobody twice
+        result[whose] = event.events;
     }
     return result;
 }

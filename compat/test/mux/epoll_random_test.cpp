@@ -270,8 +270,9 @@ private:
         assert_true(n >= 0);
         Events result;
         for (int i = 0; i < n; ++i) {
-            assert_int_equal(result.count(events[i].data.u64), 0);
-            result[events[i].data.u64] = events[i].events;
+            const std::uint64_t whose = events[i].data.u64; // packed: nothing refers to it
+            assert_int_equal(result.count(whose), 0);
+            result[whose] = events[i].events;
         }
         return result;
     }
@@ -292,7 +293,7 @@ private:
         assert_true(ours == kernels);
         for (Connection &connection : connections_)
             for (Descriptor &fd : connection.fds)
-                if ((fd.event.events & EPOLLONESHOT) != 0 && kernels.count(fd.event.data.u64) != 0)
+                if ((fd.event.events & EPOLLONESHOT) != 0 && kernels.count(std::uint64_t{fd.event.data.u64}) != 0)
                     fd.disabled = true;
     }
 

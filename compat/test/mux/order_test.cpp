@@ -261,7 +261,7 @@ void sleep_ends(bool with_mark)
     }
     Events seen;
     for (int i = 0; i < n; ++i)
-        seen[events[i].data.u64] = events[i].events;
+        seen[std::uint64_t{events[i].data.u64}] = events[i].events;
     assert_both(both, seen);
 }
 

@@ -463,8 +463,9 @@ void only_marks(void **)
         const Memory memory = make_memory();
         RingReader reader;
         reader.attach(memory.get());
+        std::byte *const places = memory->data; // the spill is behind it
         for (std::size_t at = 0; at < kRingBytes + kSpillBytes; at += kRecordAlign)
-            reinterpret_cast<Record *>(memory->data + at)->word.store(kRecordValid | mark);
+            reinterpret_cast<Record *>(places + at)->word.store(kRecordValid | mark);
         Arrived arrived{};
         const auto none = (mark & kRecordWrap) != 0 ? RingReader::Peek::lie : RingReader::Peek::nothing;
         for (int i = 0; i < 1000; ++i)
