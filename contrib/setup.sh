@@ -13,7 +13,7 @@ PACKAGES=(
     git ca-certificates xz-utils
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
-    binutils util-linux procps iproute2 nftables iputils-ping ethtool strace tcpdump tshark valgrind spin man-db mandoc
+    binutils lld util-linux procps iproute2 nftables iputils-ping ethtool strace tcpdump tshark valgrind spin man-db mandoc
     # MPI over libvma-fi.so; libopenmpi-dev has what mpicc compiles with
     openmpi-bin libopenmpi-dev
     # programs that are run, unmodified, over libvma.so

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""lib/world.py itself: nothing is common to two worlds, and nothing of one outlives it."""
+"""lib/places/world.py itself: nothing is common to two worlds, and nothing of one outlives it."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 
 from lib import build, patience
 
-WORLD = [sys.executable, "-B", pathlib.Path(__file__).parent / "lib" / "world.py"]
+WORLD = [sys.executable, "-B", pathlib.Path(__file__).parent / "lib" / "places" / "world.py"]
 
 
 def start(*command, **options):
@@ -84,8 +84,18 @@ def test_exit_status(ask):
             assert world.wait(patience.seconds()) == status
 
 
+WAITS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print("begun", flush=True)
+signal.sigwait({signal.SIGINT})
+print("interrupted", flush=True)
+sys.exit(3)
+"""
+
+
 def test_an_interrupt_reaches_the_command(ask):
-    with start("sh", "-c", "trap 'echo interrupted; exit 3' INT; echo begun; read any") as world:
+    with start(sys.executable, "-c", WAITS) as world:
         assert world.stdout.readline() == "begun\n"
         world.send_signal(signal.SIGINT)
         assert (world.stdout.read(), world.wait(patience.seconds())) == ("interrupted\n", 3)

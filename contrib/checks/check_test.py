@@ -303,6 +303,12 @@ class Units(unittest.TestCase):
             self.assertEqual([unit.seconds for unit in which], sorted((unit.seconds for unit in which), reverse=True))
 
 
+class Usual(unittest.TestCase):
+    def test_all_begins_with_it(self):
+        self.assertEqual(check.FIRST[:len(check.USUAL)], check.USUAL)
+        self.assertEqual({*check.FIRST, *check.ASIDE, *check.WAIT, *check.AFTER}, set(check.STAGES))
+
+
 class TemporaryStage:
     """A stage of the check whose commands and logs are below a folder."""
 

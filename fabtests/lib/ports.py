@@ -7,15 +7,12 @@ import socket
 
 # Below the usual ephemeral range, so that no outgoing connection takes a port between the pick and its use.
 _FIRST, _LAST = 15000, 32000
-# Runs at the same time pick different ones: $FABTESTS_SHARE is "which/of how many", from 0.
-_share, _shares = map(int, os.environ.get("FABTESTS_SHARE", "0/1").split("/"))
-_SHARE = (_LAST - _FIRST) // _shares
 _picker = random.Random(os.getpid())
 
 
 def free_port() -> int:
     for _ in range(1000):
-        port = _FIRST + _share * _SHARE + _picker.randrange(_SHARE)
+        port = _picker.randrange(_FIRST, _LAST)
         with socket.socket(socket.AF_INET6) as s:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             try:

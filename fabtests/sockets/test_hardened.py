@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Programs that a service manager has hardened: each of systemd's switches by itself, as lib/hardened.py makes it, for both sides and for the
+"""Programs that a service manager has hardened: each of systemd's switches by itself, as lib/places/hardened.py makes it, for both sides and for the
 server alone. None changes what they do; those that cost acceleration are in this table, in doc/sandboxes.md and in the manual page."""
 
 import os
@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from lib import build, hardened, pairing, peers
+from lib import build, pairing, peers
+from lib.places import hardened
 
 PROGRAM = "sockets/programs/sandbox"
 RUNNER = pathlib.Path(hardened.__file__)

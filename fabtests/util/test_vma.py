@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-from lib import build, hardened, patience
+from lib import build, patience
+from lib.places import hardened
 
 VMA = build.build_dir() / "vma"
 OWN_IPC = os.stat("/proc/self/ns/ipc").st_ino != 0xEFFFFFFF  # not the host's, but a container's or a world's: the command has more to say

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import functools
 import os
+import pathlib
 import re
 import resource
 import struct
@@ -26,7 +27,7 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_MDWE = 38, 24, 65
 USER = 61184  # the first that systemd gives to a DynamicUser
 NOT_HERE = 77  # exit status: the switch can't be had here
-CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # what is to be run lies in there
+CHECKOUT = str(pathlib.Path(__file__).resolve().parents[3])  # what is to be run lies in there
 
 
 class NotHere(Exception):

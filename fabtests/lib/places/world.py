@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # for who runs it as a program
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # for who runs it as a program
 
-from lib.hardened import CHECKOUT, CLONE_NEWIPC, CLONE_NEWNS, MS_BIND, MS_REC, NotHere, mount, own_mounts, unshare, users  # noqa: E402
+from lib.places.hardened import CHECKOUT, CLONE_NEWIPC, CLONE_NEWNS, MS_BIND, MS_REC, NotHere, mount, own_mounts, unshare, users  # noqa: E402
 
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
