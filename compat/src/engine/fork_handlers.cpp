@@ -5,9 +5,9 @@
 #include "compat/src/engine/fork_handlers.hpp"
 
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <atomic>
+#include <initializer_list>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/loading.hpp"
@@ -16,12 +16,11 @@
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/engine/this_thread.hpp"
 #include "compat/src/libc/keep_errno.hpp"
+#include "compat/src/libc/next_symbol.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/table/socket.hpp"
-
-extern "C" [[gnu::visibility("hidden")]] void *__dso_handle;
 
 namespace vma::sock {
 
@@ -36,13 +35,24 @@ void run(ForkHandler handler)
         handler();
 }
 
+// Whether they are the allocator's. One that was opened at run time may have been closed since, and libc would have
+// forgotten them then.
+[[VMA_AT_STARTUP]] bool are_allocators(const ForkHandlers &handlers)
+{
+    for (const ForkHandler one : {handlers.prepare, handlers.parent, handlers.child})
+        if (one != nullptr)
+            return libc::is_of_an_allocator(reinterpret_cast<const void *>(one));
+    return false;
+}
+
 // In the order of pthread_atfork(3): the last that came is the first before a fork, and the last after it.
 void run_prepare()
 {
     t_engine.fork_count = g_forks.count.load(std::memory_order_acquire);
     for (unsigned i = t_engine.fork_count; i > 0; --i)
         run(g_forks.providers[i - 1].prepare);
-    t_engine.fork_allocator = g_forks.allocator_kept.load(std::memory_order_acquire);
+    t_engine.fork_allocator =
+        g_forks.allocator_kept.load(std::memory_order_acquire) && are_allocators(g_forks.allocator);
     if (t_engine.fork_allocator)
         run(g_forks.allocator.prepare);
 }
@@ -84,15 +94,10 @@ template <int kNumber> struct Registration {
         fork_ends_in_child();
         t_engine.fork_by = kNoRegistration;
     }
-    // As pthread_atfork() does, which is code of libc's in this file, on a page of its own when a program starts.
-    [[VMA_AT_STARTUP]] static void make() { libc::real.__register_atfork(&prepare, &parent, &child, &__dso_handle); }
+    // As pthread_atfork() does, which is code of libc's in this file, on a page of its own when a program starts. With
+    // no object whose end would be theirs: this library is not unloaded, and a destructor behind ours may fork.
+    [[VMA_AT_STARTUP]] static void make() { libc::real.__register_atfork(&prepare, &parent, &child, nullptr); }
 };
-
-[[VMA_AT_STARTUP]] const void *object_of(const void *code)
-{
-    Dl_info info;
-    return ::dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
-}
 
 // The library was opened at run time, or is a part of a test: libc's function is the first of the name.
 bool registrations_pass_us()
@@ -172,14 +177,11 @@ void fork_ends_in_child()
 
 [[VMA_AT_STARTUP]] bool keep_allocators_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child)
 {
-    const ForkHandler any = prepare != nullptr ? prepare : parent != nullptr ? parent : child;
-    if (g_forks.allocator_claimed.load(std::memory_order_relaxed) || any == nullptr)
-        return false;
-    const void *const object = object_of(reinterpret_cast<const void *>(any));
-    if (object == nullptr || object != object_of(reinterpret_cast<const void *>(&::malloc)) ||
+    const ForkHandlers handlers = {prepare, parent, child};
+    if (g_forks.allocator_claimed.load(std::memory_order_relaxed) || !are_allocators(handlers) ||
         g_forks.allocator_claimed.exchange(true, std::memory_order_relaxed))
         return false;
-    g_forks.allocator = {prepare, parent, child};
+    g_forks.allocator = handlers;
     g_forks.allocator_kept.store(true, std::memory_order_release);
     return true;
 }

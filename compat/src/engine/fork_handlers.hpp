@@ -65,7 +65,7 @@ void register_fork_handlers();
 bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child);
 void loading_provider(bool begins);
 
-// Likewise, where these are the first that the object registers whose malloc() is the process's.
+// Likewise, where these are the first of a library, not of the program, that has a malloc() of its own.
 bool keep_allocators_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child);
 
 } // namespace vma::sock

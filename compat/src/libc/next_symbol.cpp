@@ -3,9 +3,12 @@
 // of a name is meant: the one that is not hidden, the default (the LSB's "Symbol Versioning").
 #include "compat/src/libc/next_symbol.hpp"
 
+#include <dlfcn.h>
+
 #include <cstring>
 
 #include "compat/src/libc/loaded.hpp"
+#include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace vma::libc {
@@ -112,6 +115,20 @@ bool is_ordinary(const ElfW(Sym) & symbol)
             return found;
     }
     return nullptr;
+}
+
+[[VMA_AT_STARTUP]] bool is_of_an_allocator(const void *code)
+{
+    const auto contains = [](const dl_find_object &object, const void *address) {
+        return address >= object.dlfo_map_start && address < object.dlfo_map_end;
+    };
+    dl_find_object found = {};
+    if (real._dl_find_object(const_cast<void *>(code), &found) != 0 || found.dlfo_link_map->l_name[0] == '\0' ||
+        contains(found, reinterpret_cast<const void *>(real.__register_atfork)))
+        return false;
+    NextSymbols::Object object = {};
+    bool there = false;
+    return object.read(*found.dlfo_link_map) && object.find("malloc", symbol_hash("malloc"), there) != nullptr;
 }
 
 } // namespace vma::libc

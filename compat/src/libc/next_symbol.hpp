@@ -31,6 +31,7 @@ public:
     void *find(const char *name, std::uint32_t hash) const;
 
 private:
+    friend bool is_of_an_allocator(const void *code);
     static constexpr std::size_t kMost = 64; // a program with more asks dlsym()
     struct Object {
         std::uintptr_t base;
@@ -46,5 +47,9 @@ private:
     Object objects_[kMost];
     std::size_t count_ = 0;
 };
+
+// Whether the object that has this code is a library, not libc, with a malloc() of its own. Takes no lock: the loader's
+// is held while a constructor runs, which may wait for the thread that asks here.
+bool is_of_an_allocator(const void *code);
 
 } // namespace vma::libc

@@ -13,6 +13,7 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <mqueue.h>
@@ -82,12 +83,13 @@ using Open2 = int (*)(const char *, int);
 using Openat2 = int (*)(int, const char *, int);
 using RegisterAtfork = int (*)(void (*)(), void (*)(), void (*)(), void *) noexcept;
 using VdprintfChk = int (*)(int, int, const char *, va_list);
+using DlFindObject = int (*)(void *, dl_find_object *) noexcept; // since 2.35
 #define VMA_REAL_CHECKED(X)                                                                                            \
     X(ReadChk, __read_chk)                                                                                             \
     X(RecvChk, __recv_chk)                                                                                             \
     X(RecvfromChk, __recvfrom_chk) X(PollChk, __poll_chk) X(PpollChk, __ppoll_chk) X(VdprintfChk, __vdprintf_chk)    \
     X(Open2, __open_2) X(Openat2, __openat_2) X(Open2, __mq_open_2)                                  \
-    X(RegisterAtfork, __register_atfork)
+    X(RegisterAtfork, __register_atfork) X(DlFindObject, _dl_find_object)
 
 // clang-format on
 
