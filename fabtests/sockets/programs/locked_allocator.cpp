@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// To be preloaded: libc's allocator behind one lock, which a handler of fork() takes, as jemalloc's does. Whoever asks for
-// memory meanwhile waits until the fork is over; other threads than the first stay in it for a while.
+// To be preloaded: libc's allocator behind one lock, which a handler of fork() takes, as jemalloc's does. Whoever asks
+// for memory meanwhile waits until the fork is over; other threads than the first stay in it for a while.
 #include <pthread.h>
 #include <unistd.h>
 
