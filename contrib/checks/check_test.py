@@ -125,7 +125,7 @@ class Minutes(unittest.TestCase):
             self.assertTrue(all(progress.pace.fits(name) for name in progress.pace.left))
 
     def test_the_first_fit_first(self):
-        for pace in 1.6, 2, 2.5, 3:
+        for pace in 1.7, 2, 2.5, 3:
             progress = self.after_the_first(pace)
             fit = [progress.pace.fits(name) for name in progress.pace.in_order()]
             self.assertEqual(fit, sorted(fit, reverse=True))

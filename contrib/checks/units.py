@@ -83,7 +83,7 @@ def find(core):
 
 def write(logs):
     spent = collections.Counter()
-    for report in logs.glob("fabtests-*.xml"):
+    for report in (*logs.glob("core-*.xml"), *logs.glob("fabtests-*.xml")):
         for test in xml.etree.ElementTree.parse(report).iter("testcase"):
             spent[f"fabtests/{test.get('file')}"] += float(test.get("time"))
     with open(SECONDS, "w", encoding="utf-8") as out:
