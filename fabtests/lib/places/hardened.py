@@ -57,6 +57,19 @@ def own_mounts():
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
 
 
+class Kept:
+    """Those of the folders that lie in one that is about to be covered by a mount: they stay where they are."""
+
+    def __init__(self, folders, covered):
+        self._opened = {folder: os.open(folder, os.O_PATH) for folder in folders
+                        if any(pathlib.PurePath(folder).is_relative_to(one) for one in covered)}
+
+    def put_back(self):
+        for folder, fd in self._opened.items():
+            os.makedirs(folder, exist_ok=True)
+            mount(f"/proc/self/fd/{fd}", folder, flags=MS_BIND | MS_REC)
+
+
 def read_only(folder):
     mount(folder, folder, flags=MS_BIND | MS_REC)
     mount(folder, folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
@@ -168,12 +181,9 @@ def suid_sgid():
 
 def private_tmp(keep):
     own_mounts()
-    stay = [folder for folder in (keep, CHECKOUT) if folder.startswith("/tmp/")]
-    opened = [os.open(folder, os.O_PATH) for folder in stay]
+    kept = Kept((keep, CHECKOUT), ("/tmp",))
     mount("tmpfs", "/tmp", "tmpfs", data="mode=1777")
-    for folder, fd in zip(stay, opened):
-        os.makedirs(folder)
-        mount(f"/proc/self/fd/{fd}", folder, flags=MS_BIND)
+    kept.put_back()
 
 
 def protect_system(keep):

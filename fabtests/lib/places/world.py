@@ -22,7 +22,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # for who runs it as a program
 
-from lib.places.hardened import CHECKOUT, CLONE_NEWIPC, CLONE_NEWNS, MS_BIND, MS_REC, NotHere, mount, own_mounts, unshare, users  # noqa: E402
+from lib.places.hardened import CHECKOUT, CLONE_NEWIPC, CLONE_NEWNS, MS_BIND, Kept, NotHere, mount, own_mounts, unshare, users  # noqa: E402
 
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
@@ -64,9 +64,7 @@ def furnish(place):
     mount("proc", "/proc", "proc")
     if os.geteuid() == 0:
         own_sys()
-    places = (pathlib.Path(CHECKOUT), pathlib.Path(os.environ.get("VMA_BUILD", CHECKOUT)))
-    stay = [folder for folder in places if any(folder.is_relative_to(covered) for covered in (*DISK, *MEMORY))]
-    opened = [os.open(folder, os.O_PATH) for folder in stay]
+    kept = Kept((CHECKOUT, os.environ.get("VMA_BUILD", CHECKOUT)), (*DISK, *MEMORY))
     there = [name for name in RUN if os.path.isdir(f"/run/{name}")]
     for folder in DISK:
         os.makedirs(place + folder)
@@ -78,9 +76,7 @@ def furnish(place):
         mount("tmpfs", folder, "tmpfs", data=how)
     for name in there:
         os.mkdir(f"/run/{name}")
-    for folder, fd in zip(stay, opened):
-        os.makedirs(folder, exist_ok=True)
-        mount(f"/proc/self/fd/{fd}", folder, flags=MS_BIND | MS_REC)
+    kept.put_back()
 
 
 def ends_with_parent():
