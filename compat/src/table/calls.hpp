@@ -4,6 +4,9 @@
 // for them, as in the kernel.
 #pragma once
 
+#include <errno.h>
+#include <sys/types.h>
+
 #include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
@@ -36,6 +39,17 @@ inline int live_fd(const Socket &s, int fd)
 {
     const int kept = s.kept_fd.load(std::memory_order_acquire);
     return kept < 0 ? fd : kept;
+}
+
+// The kernel's call, `call(descriptor)`, inside a Call. If the program's descriptor was closed before the kernel saw
+// that, the one that was kept takes its place: a call that the kernel has begun outlives its descriptor.
+template <typename Kernel> ssize_t by_live_fd(const Socket &s, int fd, const Kernel &call)
+{
+    const int first = live_fd(s, fd);
+    const ssize_t n = call(first);
+    if (n >= 0 || errno != EBADF || live_fd(s, fd) == first) [[likely]]
+        return n;
+    return call(live_fd(s, fd));
 }
 
 // The last descriptor is about to be closed. True: calls are open, and the last one of them releases the socket.

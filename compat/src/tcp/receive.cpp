@@ -52,7 +52,7 @@ ssize_t kernel_received(const Stream &s, ssize_t n, int flags)
     return by_os_received(s, n < 0 ? give(n) : n, flags);
 }
 
-// `receive` is the kernel's call. False: it became offloaded before we were in.
+// `receive(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Receive>
 [[gnu::noinline]] bool receive_kernel_only(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
 {
@@ -64,7 +64,7 @@ template <typename Receive>
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : kernel_received(s, receive(), flags);
+        n = error != 0 ? give(-error) : kernel_received(s, by_live_fd(s, fd, receive), flags);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
             count_received(s, static_cast<std::uint64_t>(n));
     }
@@ -75,7 +75,7 @@ template <typename Receive>
 
 bool receive_kernel_only(Stream &s, int fd, msghdr *msg, int flags, ssize_t &n)
 {
-    return receive_kernel_only(s, fd, flags, n, [=] { return libc::real.recvmsg(fd, msg, flags); });
+    return receive_kernel_only(s, fd, flags, n, [=](int live) { return libc::real.recvmsg(live, msg, flags); });
 }
 
 // A read of 0 bytes waits for input like any other, and then takes none of it.
@@ -231,9 +231,8 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
         if (done != 0 && next_is_urgent(s, fd))
             return static_cast<ssize_t>(done);
         s.rx_lock.lock();
-        fd = live_fd(s, fd);
         bool more = false;
-        n = consume_span(s, fd, msg, done, flags, more);
+        n = consume_span(s, live_fd(s, fd), msg, done, flags, more);
         const bool used_up = is_used_up(s);
         const bool by_endpoint = s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
         s.rx_lock.unlock();
@@ -263,6 +262,7 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
             start_waiting(s, wait, call);
         if ((n = wait_for(s, fd, POLLIN, wait)) != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
+        fd = live_fd(s, fd); // another thread may have closed it meanwhile
         msg->msg_namelen = name_room;
     }
 }
@@ -378,8 +378,9 @@ namespace {
 
 [[gnu::noinline]] ssize_t receive_slowly(Stream &s, int fd, void *buf, std::size_t len, int flags, Mode mode)
 {
-    if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & kKernelOnly) == 0 &&
-                       receive_kernel_only(s, fd, flags, n, [=] { return libc::real.recv(fd, buf, len, flags); }))
+    if (ssize_t n = 0;
+        mode == Mode::kKernelOnly && (flags & kKernelOnly) == 0 &&
+        receive_kernel_only(s, fd, flags, n, [=](int live) { return libc::real.recv(live, buf, len, flags); }))
         return n;
     iovec v = {buf, std::min(len, kMostBytes)};
     msghdr msg = {};

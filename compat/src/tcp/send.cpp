@@ -29,7 +29,7 @@ namespace {
 constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
-// `send` is the kernel's call. False: it became offloaded before we were in.
+// `send(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Send> [[gnu::noinline]] bool send_kernel_only(Stream &s, int fd, ssize_t &n, const Send &send)
 {
     note_use(s, fd, false);
@@ -38,7 +38,7 @@ template <typename Send> [[gnu::noinline]] bool send_kernel_only(Stream &s, int 
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : by_os_sent(s, send());
+        n = error != 0 ? give(-error) : by_os_sent(s, by_live_fd(s, fd, send));
         if (n > 0)
             count_sent(s, static_cast<std::uint64_t>(n));
     }
@@ -49,7 +49,7 @@ template <typename Send> [[gnu::noinline]] bool send_kernel_only(Stream &s, int 
 
 bool send_kernel_only(Stream &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {
-    return send_kernel_only(s, fd, n, [=] { return libc::real.sendmsg(fd, msg, flags); });
+    return send_kernel_only(s, fd, n, [=](int live) { return libc::real.sendmsg(live, msg, flags); });
 }
 
 // VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
@@ -170,6 +170,7 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
         n = wait_for_room(s, fd, wait);
         if (n != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
+        fd = live_fd(s, fd); // another thread may have closed it meanwhile
     }
 }
 
@@ -263,7 +264,7 @@ namespace {
 [[gnu::noinline]] ssize_t send_slowly(Stream &s, int fd, const void *buf, std::size_t len, int flags, Mode mode)
 {
     if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & MSG_OOB) == 0 &&
-                       send_kernel_only(s, fd, n, [=] { return libc::real.send(fd, buf, len, flags); }))
+                       send_kernel_only(s, fd, n, [=](int live) { return libc::real.send(live, buf, len, flags); }))
         return n;
     iovec v = {const_cast<void *>(buf), std::min(len, kMostBytes)};
     msghdr msg = {};
@@ -330,7 +331,8 @@ namespace tcp {
 ssize_t send_file(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
     ssize_t n = 0;
-    if (!offloaded(s) && send_kernel_only(s, fd, n, [=] { return libc::real.sendfile(fd, in_fd, offset, count); }))
+    if (!offloaded(s) &&
+        send_kernel_only(s, fd, n, [=](int live) { return libc::real.sendfile(live, in_fd, offset, count); }))
         return n;
     return send_file_pieces(s, fd, in_fd, offset, count);
 }

@@ -3,10 +3,13 @@
 // may be another one. Or it is in the middle of what other threads send and receive.
 #include "fabtests/unit.hpp"
 
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <string.h>
 
 #include <array>
+#include <thread>
 
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/table/stream.hpp"
@@ -90,6 +93,56 @@ void under_one_that_waits_for_room(void **)
     drain(pair);
 }
 
+// What `call(socket, descriptor)` of one end gives, in a thread that waits when another one closes the descriptor; then
+// the stream goes back to the kernel, and the call goes on there.
+template <typename Call, typename Meanwhile>
+ssize_t behind_its_descriptor(End &end, End &other, const Call &call, const Meanwhile &meanwhile)
+{
+    ssize_t result = 0;
+    std::thread waiter([&, s = end.s, fd = end.fd] {
+        result = call(*s, fd);
+        if (result < 0)
+            print_error("the call that waited: %s\n", strerror(errno));
+    });
+    while (end.s->waiters.load() == 0)
+        ::sched_yield();
+    sock::forget(end.fd);
+    ::close(end.fd);
+    end.fd = -1;
+    sock::return_one(*other.s, sock::Heir::kLibrary);
+    meanwhile();
+    waiter.join();
+    return result;
+}
+
+void under_a_receive_whose_descriptor_is_closed(void **)
+{
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    char byte = 0;
+    const auto receive = [&](Stream &s, int fd) { return sock::receive(s, fd, &byte, 1, 0); };
+    assert_int_equal(behind_its_descriptor(pair.b, pair.a, receive, [&] { send_some(pair.a, 1); }), 1);
+}
+
+void under_a_send_whose_descriptor_is_closed(void **)
+{
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    for (std::uint64_t before = 1; before != pair.a.sent;) {
+        before = pair.a.sent;
+        send_some(pair.a, 65536);
+    }
+    const char byte = 0;
+    const auto send = [&](Stream &s, int fd) { return sock::send(s, fd, &byte, 1, MSG_NOSIGNAL); };
+    const auto read = [&] {
+        while (pair.b.received < pair.a.sent)
+            receive_some(pair.b, pair.a, 65536, 0);
+    };
+    assert_int_equal(behind_its_descriptor(pair.a, pair.b, send, read), 1);
+}
+
 void in_the_middle(std::array<bool, 2> leaves)
 {
     Pair pair;
@@ -125,9 +178,14 @@ int main()
 {
     const StreamLibrary library;
     static const CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_has_ended),       cmocka_unit_test(another_one_is_there),
-        cmocka_unit_test(the_rest_is_another_one),  cmocka_unit_test(under_one_that_waits_for_room),
-        cmocka_unit_test(the_sender_in_the_middle), cmocka_unit_test(the_receiver_in_the_middle),
+        cmocka_unit_test(one_that_has_ended),
+        cmocka_unit_test(another_one_is_there),
+        cmocka_unit_test(the_rest_is_another_one),
+        cmocka_unit_test(under_one_that_waits_for_room),
+        cmocka_unit_test(under_a_receive_whose_descriptor_is_closed),
+        cmocka_unit_test(under_a_send_whose_descriptor_is_closed),
+        cmocka_unit_test(the_sender_in_the_middle),
+        cmocka_unit_test(the_receiver_in_the_middle),
         cmocka_unit_test(both_in_the_middle),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
