@@ -27,7 +27,7 @@ bool disconnects(const sockaddr *address, socklen_t length)
 }
 
 // Of an option. What is not there, the kernel refuses, or doesn't look at.
-bool is_there(const void *value, socklen_t length)
+bool is_value_there(const void *value, socklen_t length)
 {
     constexpr socklen_t kMostLookedAt = 4096;
     return value == nullptr || libc::can_read(value, std::min(length, kMostLookedAt));
@@ -152,7 +152,7 @@ using namespace vma::intercept;
 
 VMA_EXPORT int connect(int fd, const sockaddr *address, socklen_t length)
 {
-    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(address, length)) [[unlikely]] {
+    if (sock::Socket *const s = tracked(fd); s != nullptr && is_value_there(address, length)) [[unlikely]] {
         VMA_LOG(kDebug, "ENTER: connect(fd=%d, addrlen=%u)", fd, length);
         return left("connect", keep_errno([=] { return connect_tracked(*s, fd, address, length); }));
     }
@@ -227,7 +227,7 @@ VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *l
 
 VMA_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t length) noexcept
 {
-    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(value, length)) [[unlikely]] {
+    if (sock::Socket *const s = tracked(fd); s != nullptr && is_value_there(value, length)) [[unlikely]] {
         VMA_LOG(kDebug, "ENTER: setsockopt(fd=%d, level=%d, optname=%d, optlen=%u)", fd, level, name, length);
         return left("setsockopt", keep_errno([=] { return sock::set_option(*s, fd, level, name, value, length); }));
     }

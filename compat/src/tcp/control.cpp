@@ -2,8 +2,8 @@
 // Everything on a tracked socket that is neither sending nor receiving: shutdown, options, pinning to the kernel,
 // splice.
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>

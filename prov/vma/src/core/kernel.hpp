@@ -24,6 +24,8 @@
 #include <ctime>
 #include <type_traits>
 
+struct statfs; // <sys/statfs.h>: of whoever asks
+
 namespace vma::core::kernel {
 
 static_assert(sizeof(void *) == 8, "off_t, time_t and struct stat are the kernel's own where words have 64 bits");

@@ -6,13 +6,12 @@
 #include <algorithm>
 
 #include "prov/vma/src/inet/tcp/tcp.hpp"
+#include "prov/vma/src/inet/wire/ip_header.hpp"
 
 namespace vma::inet {
 
 namespace {
 
-constexpr std::size_t kIpv4Header = 20;
-constexpr std::size_t kIpv6Header = 40;
 constexpr std::uint16_t kDefaultMss4 = 536; // RFC 9293, 3.7.1
 constexpr std::uint16_t kDefaultMss6 = 1220;
 constexpr std::uint16_t kLeastMss = 88;  // a smaller offer is an attack (CVE-2019-11479's remedy: 48 by default)
@@ -25,15 +24,10 @@ constexpr unsigned kCookieShift = 24; // of the period's low bits
 constexpr unsigned kStampBits = 6;    // of a cookie's time stamp: window scale, SACK, ECN
 constexpr std::uint32_t kStampNoScale = 15;
 
-std::size_t ip_header(const IpAddress &address)
-{
-    return address.is_v4() ? kIpv4Header : kIpv6Header;
-}
-
 std::uint16_t mss_for(const IpAddress &remote, std::uint16_t path_mtu, const TcpSettings &settings)
 {
     const std::uint16_t mtu = std::max(path_mtu, remote.is_v4() ? kLeastMtu4 : kLeastMtu6);
-    const auto mss = static_cast<std::uint16_t>(mtu - ip_header(remote) - kTcpHeader);
+    const auto mss = static_cast<std::uint16_t>(mtu - ip_header_size(remote) - kTcpHeader);
     return settings.most_mss != 0 ? std::min(mss, std::max(kLeastMss, settings.most_mss)) : mss;
 }
 

@@ -8,13 +8,13 @@
 namespace vma::inet {
 namespace {
 
-struct Link {            // at the start of every block
+struct BlockLink {       // at the start of every block
     BlockIndex next;     // of this datagram, kNoBlock: its last
     BlockIndex datagram; // the next one's first; in a datagram's first block only
 };
 
 struct Head {
-    Link link;
+    BlockLink link;
     DatagramInfo info;
 };
 static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) < DatagramQueue::kMinBlock);
@@ -34,7 +34,7 @@ template <typename T> void store(BlockPool &pool, BlockIndex block, const T &val
 std::uint32_t blocks_for(const BlockPool &pool, std::size_t length)
 {
     const std::size_t in_first = pool.block_size() - sizeof(Head);
-    const std::size_t in_others = pool.block_size() - sizeof(Link);
+    const std::size_t in_others = pool.block_size() - sizeof(BlockLink);
     return length <= in_first ? 1 : static_cast<std::uint32_t>(1 + (length - in_first + in_others - 1) / in_others);
 }
 
@@ -49,7 +49,7 @@ bool DatagramQueue::push(BlockPool &pool, const DatagramInfo &info, Bytes data)
     head.info.length = static_cast<std::uint32_t>(data.size());
     const BlockIndex first = pool.take();
     std::size_t header = sizeof(Head);
-    for (BlockIndex block = first;; header = sizeof(Link)) {
+    for (BlockIndex block = first;; header = sizeof(BlockLink)) {
         const std::size_t count = std::min<std::size_t>(data.size(), pool.block_size() - header);
         if (count)
             memcpy(pool.data(block) + header, data.data(), count);
@@ -64,7 +64,7 @@ bool DatagramQueue::push(BlockPool &pool, const DatagramInfo &info, Bytes data)
         block = head.link.next;
     }
     if (count_++) {
-        Link link = load<Link>(pool, last_);
+        BlockLink link = load<BlockLink>(pool, last_);
         link.datagram = first;
         store(pool, last_, link);
     } else {
@@ -86,8 +86,8 @@ std::size_t DatagramQueue::read(const BlockPool &pool, std::span<const std::span
     for (std::span<std::uint8_t> part : room)
         while (!part.empty() && left) {
             if (at == pool.block_size()) {
-                block = load<Link>(pool, block).next;
-                at = sizeof(Link);
+                block = load<BlockLink>(pool, block).next;
+                at = sizeof(BlockLink);
             }
             const std::size_t count = std::min({left, part.size(), pool.block_size() - at});
             memcpy(part.data(), pool.data(block) + at, count);
@@ -102,9 +102,9 @@ std::size_t DatagramQueue::read(const BlockPool &pool, std::span<const std::span
 void DatagramQueue::pop(BlockPool &pool)
 {
     BlockIndex block = first_;
-    first_ = load<Link>(pool, first_).datagram;
+    first_ = load<BlockLink>(pool, first_).datagram;
     while (block != kNoBlock) {
-        const BlockIndex next = load<Link>(pool, block).next;
+        const BlockIndex next = load<BlockLink>(pool, block).next;
         pool.give(block);
         block = next;
         --blocks_;
