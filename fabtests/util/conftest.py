@@ -2,6 +2,7 @@
 """Servers and clients of vma_lat; vmads with a broker; files of counters."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -103,4 +104,6 @@ def sample(run, folder):
     """The file of a process that lives: `sleep`, whose id it has. Sizes of header and record are kept in it."""
     proc = run.start("gen", ["sleep", "1000"])
     proc.killed = True
+    comm = pathlib.Path(f"/proc/{proc.pid}/comm")
+    run.wait_until(lambda: comm.read_text(encoding="utf-8") == "sleep\n", "the process has its name", proc=proc)
     return make_sample(folder, proc)
