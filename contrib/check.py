@@ -20,16 +20,18 @@ import sys
 import threading
 import time
 import traceback
-import xml.etree.ElementTree
 
 from checks import again, machine, shaker, skips, units
 from checks.cases import FAIL, PASS, SKIP, Case, count, shorten, summary
 from checks.stage import BUILD, LOGS, ROOT, STAGE_TIMEOUT, Stage
+from checks.whole_programs import pytest
 
 UNSTABLE = LOGS / "unstable.txt"
-LINKER = "LDFLAGS=-fuse-ld=lld"  # of tests: a program with AddressSanitizer takes 0.35 s in place of 1.3 to 1.8
-SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
-NOTHING_CAPTURED = re.compile(r"\s*-+ Captured \w+ -+\s*")
+LINKER = "-fuse-ld=lld"  # of tests: a program with AddressSanitizer takes 0.35 s in place of 1.3 to 1.8
+# Builds that end with the check. Lines are all that a report names; full debug information takes a quarter more time to compile.
+SANITIZED = {"asan": "-Og -g1", "tsan": "-O1 -g1"}
+TOGETHER = "contrib/checks/together.py"
+LINKED_TOGETHER = f"{LINKER} -Wl,-z,muldefs"  # where a test has its own of what a source defines, and needs another one of the same object
 TAIL = 40  # lines of a failed stage's log that are shown
 
 
@@ -49,13 +51,13 @@ def make_more(stage, *goals):
         return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *goals) != 0
 
 
-def make_check(stage, folder, *arguments, goals=("all",)):
-    """Makes the goals, runs `make check`, and counts what automake's test drivers print of each case."""
+def make_check(stage, folder, *arguments, goals=("all",), linked=()):
+    """Makes the goals, runs `make check`, and counts what automake's test drivers print of each case. `linked`: how tests are."""
     # Built first and apart: a compile error then is the build's failure, and stops here. check-TESTS is `check` without
     # the programs that only pytest starts. One after the other: goals may be a make of their own, and two of them at once
     # compile the same files.
     make = ["make", "-C", folder, f"-j{stage.jobs}"]
-    if any(stage.run(*make, goal) for goal in goals) or stage.run(*make, "check-TESTS", "TESTS=", LINKER):
+    if any(stage.run(*make, goal) for goal in goals) or stage.run(*make, "check-TESTS", "TESTS=", *linked):
         return [Case("build", FAIL)]
     status = stage.run(*make, "check-TESTS", *arguments, env=patience())
     return count_verdicts(stage, folder, status)
@@ -106,96 +108,20 @@ def failed_case(folder, name):
     return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output)
 
 
-NO_CASES = 5  # pytest's exit status
-WORLD = (sys.executable, "-B", ROOT / "fabtests/lib/places/world.py")  # what it runs has network, processes, /tmp, /run and /dev/shm for itself
-
-
-def pytest(stage, folder, parts, at_once=None, env=None, world=WORLD):
-    """Whole programs over the libraries in `folder`. Each part, by its name the arguments of one pytest and its environment, has a world
-    of its own, and begins as soon as fewer than `at_once` (by default all) are under way."""
-    with concurrent.futures.ThreadPoolExecutor(at_once or len(parts)) as pool:
-        runs = [pool.submit(pytest_part, stage, folder, name, arguments, {**own, **(env or {})}, world)
-                for name, (arguments, own) in parts.items()]
-        return [case for run in runs for case in run.result()]
-
-
-def pytest_again(stage, folder, names, env):
-    return pytest(stage, folder, {"pytest": (names, {})}, env=env)
-
-
-def here_again(stage, folder, names, env):
-    return pytest(stage, folder, {"pytest": (names, {})}, env=env, world=())
-
-
-def pytest_part(stage, folder, name, arguments, env, world):
-    """The cases of one pytest, which reports each test in JUnit's XML."""
-    log = stage.part(name)
-    report = log.with_suffix(".xml")
-    report.unlink(missing_ok=True)
-    status = stage.run(
-        *(*world, sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
-        *("-o", "junit_family=xunit1", "-o", "junit_logging=out-err", "-o", "junit_log_passing_tests=false"),  # that family names files
-        *(f"--junitxml={report}", *arguments),
-        env={**env, "VMA_BUILD": str(folder)},
-        log=log,
-    )
-    said = log.read_text(encoding="utf-8", errors="replace")
-    if not report.exists():
-        return [Case("pytest", FAIL, f"exit status {status}", said)]
-    if status == NO_CASES and env.get("FABTESTS_PART", "0").partition("/")[0] != "0":
-        return []  # the file has fewer cases than it was thought to need parts
-    ask_again = pytest_again if world else here_again
-    tests = xml.etree.ElementTree.parse(report).iter("testcase")
-    cases = merge_parts([pytest_case(test, folder, log, ask_again) for test in tests])
-    if status == 124:
-        cases.append(Case(name, FAIL, f"stopped after {len(cases)} cases: it took too long, in {under_way(said)}", said))
-    elif status and not any(case.status == FAIL for case in cases):
-        cases.append(Case("pytest", FAIL, f"exit status {status}", said))
-    return cases
-
-
-def merge_parts(cases):
-    """One case of each test: JUnit's XML has a second one where what comes behind the test fails, too."""
-    found = {}
-    for case in cases:
-        first = found.setdefault(case.again, case)
-        if first is not case and case.status == FAIL:
-            case.output = "\n".join(filter(None, (first.output, case.output)))
-            found[case.again] = case
-    return list(found.values())
-
-
-def pytest_case(test, folder, log, ask_again):
-    """What JUnit's XML says of one."""
-    name = f"{test.get('classname')}.{test.get('name')}"
-    mine = (ask_again, folder, f"fabtests/{test.get('file')}::{test.get('name')}")
-    skipped = test.find("skipped")
-    failures = [*test.iter("failure"), *test.iter("error")]
-    if failures:
-        said = [part.text or "" for part in (*failures, *test.iter("system-out"), *test.iter("system-err"))]
-        output = "\n".join(part.rstrip() for part in said if not NOTHING_CAPTURED.fullmatch(part))
-        return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output, again=mine)
-    return Case(name, PASS if skipped is None else SKIP, "" if skipped is None else skipped.get("message", ""), again=mine)
-
-
-def under_way(said):
-    """The test that a stopped pytest had begun: its line of the log has no verdict yet."""
-    begun = [line for line in said.splitlines() if "::" in line and not re.search(r" \[ *\d+%\]$", line)]
-    return begun[-1].strip() if begun else "none"
-
-
 def stage_build(stage):
     return stage.one("contrib/setup.sh", "build")
 
 
 def stage_make_check(stage):
-    return make_check(stage, BUILD)
+    return make_check(stage, BUILD, linked=[f"LDFLAGS={LINKER}"])
 
 
 def stage_asan(stage):
     folder = ROOT / "build-asan"
-    if not configure(stage, folder, "--enable-asan", f"CXXFLAGS={SANITIZED}", LINKER):
+    compiler = (f"CXX={ROOT / TOGETHER} g++", f"CXXFLAGS={SANITIZED['asan']}", f"LDFLAGS={LINKED_TOGETHER}")
+    if not configure(stage, folder, "--enable-asan", *compiler):
         return [Case("configure", FAIL)]
+    stage.run(ROOT / TOGETHER, "--table", cwd=folder)
     # Only what is run here is made.
     libraries = ("contrib/standard.hpp.gch", ".libs/libvma.so", ".libs/libvma-fi.so")
     cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries)
@@ -256,13 +182,25 @@ def stage_fabtests(stage):
     return whole_programs(stage, False)
 
 
+# Of the lab, one guest of each kind: two hosts with RDMA devices, and a whole machine.
+GUESTS = ("test_rxe.py::test_pingpong_in_one_guest", "test_streams.py::test_both_ways", "test_system.py::test_boots")
+
+
+def stage_guests(stage):
+    return lab(stage, *(f"fabtests/lab/{name}" for name in GUESTS))
+
+
 def stage_lab(stage):
-    return [Case("build", FAIL)] if make_more(stage, "fabtests-programs") else pytest_here(stage, "fabtests/lab")
+    return lab(stage, "fabtests/lab")
 
 
-def pytest_here(stage, folder):
+def lab(stage, *tests):
+    return [Case("build", FAIL)] if make_more(stage, "fabtests-programs") else pytest_here(stage, *tests)
+
+
+def pytest_here(stage, *tests):
     """Where there are worlds enough without one: guests, and systems that packages are installed into."""
-    return pytest(stage, BUILD, {stage.name: ([folder], {})}, world=())
+    return pytest(stage, BUILD, {stage.name: (tests, {})}, world=())
 
 
 def stage_packages(stage):
@@ -287,7 +225,8 @@ def stage_distcheck(stage):
     # g++ 12's TSan can't map its shadow where the kernel randomizes addresses by more than 28 bits.
     fixed = ["setarch", "-R"]
     works = subprocess.run([*fixed, "true"], capture_output=True, check=False).returncode == 0
-    flags = f"DISTCHECK_CONFIGURE_FLAGS=--enable-tsan CXXFLAGS='{SANITIZED}' {LINKER}"
+    compiler = f"CXX='../../{TOGETHER} g++' CXXFLAGS='{SANITIZED['tsan']}' LDFLAGS='{LINKED_TOGETHER}'"
+    flags = f"DISTCHECK_CONFIGURE_FLAGS=--enable-tsan {compiler}"
     # Nothing starts pytest's programs or benchmarks here; the folder of the former is in the tarball as it stands.
     make = ["make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", flags, "fabtests_programs=", "noinst_PROGRAMS="]
     status = stage.run(*(fixed if works else []), *make, env={"XZ_OPT": "-1"})  # nobody downloads it
@@ -322,6 +261,7 @@ STAGES = {
     "model": (stage_model, "the model of the stream protocol, searched by spin; faults put back are found"),
     "core": (stage_core, "pytest: whole programs over both libraries, those that say most"),
     "fabtests": (stage_fabtests, "pytest: all other whole programs"),
+    "guests": (stage_guests, "pytest: of `lab`, which has them too, one QEMU guest of each kind"),
     "lab": (stage_lab, "pytest: programs in QEMU guests: two with RDMA devices, and a whole machine"),
     "packages": (stage_packages, "pytest: Debian packages and RPMs, built, installed into a fresh system, upgraded and purged"),
     "cross": (stage_cross, "both libraries for AArch64, and unit tests by QEMU"),
@@ -329,9 +269,9 @@ STAGES = {
 }
 
 
-USUAL = ("build", "make-check", "core")  # what is run unless all is asked for
+USUAL = ("build", "make-check", "core", "guests")  # what is run unless all is asked for
 FIRST, ASIDE, WAIT, AFTER = (  # see Progress
-    ("build", "make-check", "core", "fabtests"), ("tidy", "model", "fuzz", "cross"), ("lab", "packages"), ("asan", "distcheck"))
+    ("build", "make-check", "core", "guests", "fabtests"), ("tidy", "model", "fuzz", "cross"), ("lab", "packages"), ("asan", "distcheck"))
 
 
 def judge_skips(stage, cases, allowed):
@@ -483,7 +423,7 @@ def main():
     UNSTABLE.unlink(missing_ok=True)
     os.environ.setdefault("FABTESTS_SEED", str(random.randrange(1, 1 << 31)))  # a case that is run again draws the same
     print(f"FABTESTS_SEED={os.environ['FABTESTS_SEED']}")
-    asked = STAGES if args.all else args.stages or USUAL
+    asked = set(STAGES) - {"guests"} if args.all else args.stages or USUAL
     chosen = [name for name in STAGES if name in asked or name == "build"]
     with machine.huge_pages():
         progress = Progress(chosen, args.jobs, args.minutes)

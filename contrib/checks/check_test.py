@@ -15,7 +15,7 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check  # noqa: E402
-from checks import cases as check_cases, stage as stage_module, units  # noqa: E402
+from checks import cases as check_cases, stage as stage_module, units, whole_programs  # noqa: E402
 import machine  # noqa: E402
 import skips  # noqa: E402
 
@@ -260,7 +260,7 @@ class Again(unittest.TestCase):
                 "def test_both(fails):\n    assert not 'one'\n",
                 encoding="utf-8")
             stage = TemporaryStage(root)
-            with unittest.mock.patch.object(check, "ROOT", root):
+            with unittest.mock.patch.object(whole_programs, "ROOT", root):
                 cases = check.pytest(stage, root, {"it": (["fabtests"], {})}, world=())  # one would hide the folder
                 self.assertEqual([case.status for case in cases], [check.FAIL] * 3)
                 both = cases.pop()
@@ -334,7 +334,7 @@ class Gist(unittest.TestCase):
 
 class Stopped(unittest.TestCase):
     def test_what_was_under_way(self):
-        self.assertEqual(check.under_way("a.py::test_one[x y] PASSED [ 50%]\na.py::test_two \n!!! KeyboardInterrupt !!!\n"),
+        self.assertEqual(whole_programs.under_way("a.py::test_one[x y] PASSED [ 50%]\na.py::test_two \n!!! KeyboardInterrupt !!!\n"),
                          "a.py::test_two")
 
     def test_a_command_tells_how_far_it_came(self):

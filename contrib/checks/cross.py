@@ -19,6 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MACHINES = {"aarch64": "arm64", "powerpc64le": "ppc64el"}  # and Debian's names of them
+TOGETHER = ROOT / "contrib/checks/together.py"
 PACKAGES = ("libcmocka0", "libncurses6", "libtinfo6")
 PRECOMPILED = "contrib/standard.hpp.gch"  # made before what is compiled with it
 LIBRARIES = (".libs/libvma.so", ".libs/libvma-fi.so")
@@ -74,7 +75,8 @@ def configure(folder, machine, packages):
         return 0
     own = subprocess.run(["gcc", "-print-multiarch"], check=True, capture_output=True, text=True).stdout.strip()
     host = f"{machine}-linux-gnu"
-    words = ["--host", host, "--enable-precompiled", "CXXFLAGS=-O1 -g1", f"CPPFLAGS=-idirafter /usr/include -idirafter /usr/include/{own}", "PKG_CONFIG=/usr/bin/pkg-config", "FUZZ_CXX=false"]
+    words = ["--host", host, "--enable-precompiled", f"CXX={TOGETHER} {host}-g++", "CXXFLAGS=-O1 -g1", "LDFLAGS=-Wl,-z,muldefs",
+             f"CPPFLAGS=-idirafter /usr/include -idirafter /usr/include/{own}", "PKG_CONFIG=/usr/bin/pkg-config", "FUZZ_CXX=false"]
     if packages:
         words += [f"CMOCKA_LIBS={library(packages, 'libcmocka.so.0')}", "CMOCKA_CFLAGS= ", "NCURSES_CFLAGS= ",
                   f"NCURSES_LIBS={library(packages, 'libncurses.so.6')} {library(packages, 'libtinfo.so.6')}"]
@@ -105,6 +107,7 @@ def main():
     if configure(folder, args.machine, packages):
         print("FAIL: configure")
         return 1
+    run(TOGETHER, "--table", cwd=folder)
     if run(*make, PRECOMPILED) or run(*make, *LIBRARIES, *(TOOLS if args.all else ())):
         print("FAIL: build")
         return 1

@@ -10,7 +10,7 @@ HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 # Of the machine that doc/checks.md tells of, the seconds that each stage keeps both processors busy. Where the time of a check is
 # limited, those that come first here are begun before others.
-SECONDS = {"build": 130, "make-check": 120, "core": 165, "fabtests": 400, "lab": 330, "asan": 425, "tidy": 155, "packages": 320, "distcheck": 500,
+SECONDS = {"build": 130, "make-check": 120, "core": 165, "guests": 60, "fabtests": 400, "lab": 330, "asan": 425, "tidy": 155, "packages": 320, "distcheck": 500,
            "fuzz": 90, "cross": 85, "model": 80}
 
 AGAIN_MINUTES = 10  # beyond the limit of a check in which failed cases are run again

@@ -14,27 +14,22 @@ import concurrent.futures
 import hashlib
 import json
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
+import batches
 import includes
 import tree
-
-BATCH = 16  # files: a third less time than 8 take; more are worse to share among processors
-# What a file declares in a namespace (a line that is not indented), but for members of classes; and enumerators.
-DECLARED = re.compile(
-    r"^(?:(?!namespace|using|static_assert)\w[^(=;{}]*?(?<!:)\b(?=\w+(?: final)?\s*[(=;{\[])"
-    r"|    (?=k\w+(?: = \w+)?,))"
-    r"(\w+)",
-    re.MULTILINE,
-)
 
 
 def is_product(name):
     return name.startswith(("prov/", "compat/", "util/")) and "/test/" not in name
+
+
+def product(name):
+    return name.split("/")[0]
 
 
 def closure(name, seen):
@@ -56,22 +51,6 @@ def fingerprint(name, flags):
     for part in sorted(closure(name, set())):
         digest.update(part.encode() + b"\0" + (tree.ROOT / part).read_bytes())
     return digest.hexdigest()
-
-
-def batches(names):
-    """Lists of files of one product that may share a translation unit: no two of them declare the same name."""
-    found = []
-    for name in names:
-        product = name.split("/")[0]
-        declared = set(DECLARED.findall((tree.ROOT / name).read_text(encoding="utf-8")))
-        for whose, others, files in found:
-            if whose == product and len(files) < BATCH and not others & declared:
-                files.append(name)
-                others |= declared
-                break
-        else:
-            found.append((product, declared, [name]))
-    return [files for _, _, files in found]
 
 
 class Tidy:
@@ -124,7 +103,7 @@ def main():
     names = args.files or [name for name in tree.files((".cpp",)) if is_product(name)]
     stamps = {name: cache / fingerprint(name, flags) for name in names}
     todo = [name for name in names if not stamps[name].exists()]
-    parts, runner = batches(todo), Tidy(tool, args.build.resolve(), arguments)
+    parts, runner = batches.find(todo, product), Tidy(tool, args.build.resolve(), arguments)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for part, said in zip(parts, pool.map(runner.batch, parts)):
