@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sys/types.h>
 
+#include "compat/src/libc/signals.hpp"
 #include "compat/src/table/socket_state.hpp"
 
 namespace vma::sock {
@@ -42,14 +43,17 @@ inline int live_fd(const Socket &s, int fd)
 }
 
 // The kernel's call, `call(descriptor)`, inside a Call. If the program's descriptor was closed before the kernel saw
-// that, the one that was kept takes its place: a call that the kernel has begun outlives its descriptor.
+// that, the one that was kept takes its place: a call that the kernel has begun outlives its descriptor. But for one
+// that a signal has interrupted: the kernel begins it anew, and says EBADF.
 template <typename Kernel> ssize_t by_live_fd(const Socket &s, int fd, const Kernel &call)
 {
+    const std::uint32_t signals = libc::signal_counts().all;
     const int first = live_fd(s, fd);
     const ssize_t n = call(first);
-    if (n >= 0 || errno != EBADF || live_fd(s, fd) == first) [[likely]]
+    if (n >= 0 || errno != EBADF) [[likely]]
         return n;
-    return call(live_fd(s, fd));
+    const int kept = live_fd(s, first);
+    return kept == first || libc::signal_counts().all != signals ? n : call(kept);
 }
 
 // The last descriptor is about to be closed. True: calls are open, and the last one of them releases the socket.
