@@ -399,7 +399,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=int, metavar="N",
                         help="begin no stage that would not end within them at the pace of this machine so far, and say so (default: no limit)")
-    parser.add_argument("--all", action="store_true", help=f"run all stages (default: {', '.join(USUAL)})")
+    parser.add_argument("--all", action="store_true", help=f"run all stages, but guests, which lab has (default: {', '.join(USUAL)})")
     parser.add_argument("--repeat", type=int, metavar="N", help="run one stage N times, and say how often each case failed")
     parser.add_argument("--load", type=int, default=0, metavar="L", help="with --repeat: beside L busy loops (default: 0)")
     parser.add_argument("--list", action="store_true", help="name the stages and stop")

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = "together"  # of the build folder, where compilers run
 TABLE = f"{FOLDER}/table.json"  # {source: those that its object has}
 
@@ -36,7 +37,7 @@ def write_table():
         if len(files) > 1:
             table |= {name: [] for name in files}
             table[files[0]] = files
-            write(batch_of(files), "".join(f'#include "{tree.ROOT / name}"\n' for name in files))
+            write_batch(ROOT, files)
     write(TABLE, json.dumps(table))
 
 
@@ -51,9 +52,11 @@ def write(path, text):
     os.replace(new.name, path)
 
 
-def batch_of(files):
+def write_batch(root, files):
     """The source that includes them."""
-    return f"{FOLDER}/{files[0].replace('/', '-').removesuffix('.cpp')}-{len(files)}.cpp"
+    source = f"{FOLDER}/{files[0].replace('/', '-').removesuffix('.cpp')}-{len(files)}.cpp"
+    write(source, "".join(f'#include "{root}/{name}"\n' for name in files))
+    return source
 
 
 def value_of(arguments, option):
@@ -77,8 +80,7 @@ def compile_all(arguments, root, files):
     """The object of several sources. The last of the arguments is a source."""
     if len(files) == 1:
         return subprocess.run([*arguments[:-1], f"{root}/{files[0]}"], check=False).returncode
-    source = batch_of(files)
-    write(source, "".join(f'#include "{root}/{name}"\n' for name in files))
+    source = write_batch(root, files)
     output, dependencies = value_of(arguments, "-o"), value_of(arguments, "-MF")
     # A class that has a member of a type of its own file's says so once, as that file is not the main one.
     together = [*arguments[:-1], "-Wno-subobject-linkage", source]
@@ -107,15 +109,13 @@ def main():
     if arguments == ["--table"]:
         return write_table()
     if "-c" in arguments and "-MF" in arguments:
-        source = os.path.abspath(arguments[-1])
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        name = os.path.relpath(source, root)
+        name = os.path.relpath(arguments[-1], ROOT)
         if part(name):
             if not os.path.exists(TABLE):
                 write_table()
             with open(TABLE, encoding="utf-8") as table:
                 files = json.load(table).get(name, [name])
-            return compile_all(arguments, root, files) if files else empty_object(arguments)
+            return compile_all(arguments, ROOT, files) if files else empty_object(arguments)
     os.execvp(arguments[0], arguments)
 
 

@@ -1,6 +1,7 @@
 """Whole programs over the libraries: pytests, each in a world of its own, and the cases that they report."""
 
 import concurrent.futures
+import functools
 import re
 import sys
 import xml.etree.ElementTree
@@ -22,12 +23,11 @@ def pytest(stage, folder, parts, at_once=None, env=None, world=WORLD):
         return [case for run in runs for case in run.result()]
 
 
-def pytest_again(stage, folder, names, env):
-    return pytest(stage, folder, {"pytest": (names, {})}, env=env)
+def pytest_again(stage, folder, names, env, world=WORLD):
+    return pytest(stage, folder, {"pytest": (names, {})}, env=env, world=world)
 
 
-def here_again(stage, folder, names, env):
-    return pytest(stage, folder, {"pytest": (names, {})}, env=env, world=())
+here_again = functools.partial(pytest_again, world=())
 
 
 def pytest_part(stage, folder, name, arguments, env, world):

@@ -353,10 +353,7 @@ void a_resend_is_not_dropped(void **)
     const int little = 4096;
     libc::real.setsockopt(pair.a.fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
     libc::real.setsockopt(pair.b.fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
-    for (std::uint64_t before = 1; before != pair.a.sent;) {
-        before = pair.a.sent;
-        send_some(pair.a, kMuch);
-    }
+    send_until_full(pair.a, kMuch);
     assert_true(offload(pair));
     send_some(pair.a, kMuch);
     sock::start_leaving(*pair.b.s, sock::Heir::kAnybody);

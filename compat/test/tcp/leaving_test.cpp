@@ -81,10 +81,7 @@ void under_one_that_waits_for_room(void **)
     Pair pair;
     assert_true(offload(pair));
     drain(pair);
-    for (std::uint64_t before = 1; before != pair.a.sent;) {
-        before = pair.a.sent;
-        send_some(pair.a, 65536);
-    }
+    send_until_full(pair.a);
     assert_false(sock::can_transmit(*pair.a.s));
     sock::watch(*pair.a.s, sleeper);
     sock::return_one(*pair.a.s, sock::Heir::kLibrary);
@@ -106,9 +103,7 @@ ssize_t behind_its_descriptor(End &end, End &other, const Call &call, const Mean
     });
     while (end.s->waiters.load() == 0)
         ::sched_yield();
-    sock::forget(end.fd);
-    ::close(end.fd);
-    end.fd = -1;
+    close_end(end);
     sock::return_one(*other.s, sock::Heir::kLibrary);
     meanwhile();
     waiter.join();
@@ -130,10 +125,7 @@ void under_a_send_whose_descriptor_is_closed(void **)
     Pair pair;
     assert_true(offload(pair));
     drain(pair);
-    for (std::uint64_t before = 1; before != pair.a.sent;) {
-        before = pair.a.sent;
-        send_some(pair.a, 65536);
-    }
+    send_until_full(pair.a);
     const char byte = 0;
     const auto send = [&](Stream &s, int fd) { return sock::send(s, fd, &byte, 1, MSG_NOSIGNAL); };
     const auto read = [&] {

@@ -100,6 +100,15 @@ inline void send_some(End &end, std::size_t len)
         end.sent += static_cast<std::uint64_t>(n);
 }
 
+// Until no more is taken.
+inline void send_until_full(End &end, std::size_t piece = 65536)
+{
+    for (std::uint64_t before = end.sent + 1; before != end.sent;) {
+        before = end.sent;
+        send_some(end, piece);
+    }
+}
+
 inline void check_bytes(const End &to, std::uint64_t key, const std::uint8_t *bytes, std::size_t len)
 {
     for (std::size_t i = 0; i < len; ++i) {

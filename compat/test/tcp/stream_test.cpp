@@ -297,10 +297,7 @@ void given_back_over_a_full_kernel(void **)
     Pair pair;
     set_buffer(pair.b.fd, SO_RCVBUF, 16384);
     set_buffer(pair.a.fd, SO_SNDBUF, 212992);
-    for (std::uint64_t before = 1; before != pair.a.sent;) {
-        before = pair.a.sent;
-        send_some(pair.a, 65536);
-    }
+    send_until_full(pair.a);
     assert_true(offload(pair));
     for (const std::uint64_t end = pair.a.sent + pair.a.s->tx.ring / 2; pair.a.sent < end;)
         send_some(pair.a, 4000);
