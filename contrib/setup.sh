@@ -4,20 +4,23 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." && SELF=contrib/setup.sh
 
-# Every Debian package that building, testing or the demo needs: the only list.
-PACKAGES=(
-    # build
+# Every Debian package that building, testing or the demo needs: the only lists.
+BUILD_PACKAGES=(
     g++ make autoconf automake pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev libbpf-dev libmnl-dev libncurses-dev
     systemtap-sdt-dev
     libpcap-dev
     git ca-certificates xz-utils
+)
+DEMO_PACKAGES=("${BUILD_PACKAGES[@]}" sockperf redis-server redis-tools procps iproute2 python3 python3-matplotlib)
+PACKAGES=(
+    "${DEMO_PACKAGES[@]}"
     # tests and checks
-    libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
-    binutils lld util-linux procps iproute2 nftables iputils-ping ethtool strace tcpdump tshark valgrind spin man-db mandoc
+    libcmocka-dev libfabric-bin clang clang-format clang-tidy python3-pytest
+    binutils lld util-linux nftables iputils-ping ethtool strace tcpdump tshark valgrind spin man-db mandoc
     # MPI over libvma-fi.so; libopenmpi-dev has what mpicc compiles with
     openmpi-bin libopenmpi-dev
     # programs that are run, unmodified, over libvma.so
-    sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
+    nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
     python3-zmq python3-grpcio nanomsg-utils iperf mosquitto mosquitto-clients hey nats-server
     libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev
@@ -31,13 +34,12 @@ PACKAGES=(
     debhelper lintian mmdebstrap rpm ccache
     # AArch64: a cross compiler, and an emulator for what it makes
     g++-aarch64-linux-gnu qemu-user
-    # pictures of benchmarks
-    python3-matplotlib
 )
 
 PYTHON=/usr/bin/python3 # Debian's: another one in PATH lacks Debian's pytest
 JOBS=${JOBS:-$(nproc)}
 BUILD=build
+DEMO_GOALS=(contrib/standard.hpp.gch .libs/libvma.so .libs/libvma-fi.so vma contrib/bench/cacheline) # `vma`: the README goes on with it
 LOGS=$BUILD/check-logs
 
 usage() {
@@ -52,7 +54,7 @@ Usage: contrib/setup.sh COMMAND
                 every test and check; --minutes leaves stages out that would not end in time
   check STAGE...
                 those of the stages named (--list names them)
-  demo [ARG...] deps, build, then contrib/bench/demo.py ARG...
+  demo [ARG...] the packages and the part of the build that it needs, then contrib/bench/demo.py ARG...
 
 JOBS=N sets how many compilers run at a time (now $JOBS). Logs are in ./$LOGS.
 TEXT
@@ -74,7 +76,7 @@ run() {
 
 missing_packages() {
     local package
-    for package in "${PACKAGES[@]}"; do
+    for package in "$@"; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || printf '%s\n' "$package"
     done
 }
@@ -92,11 +94,12 @@ install_packages() {
     apt-get -o Acquire::Retries=3 -o Dpkg::Options::=--force-confold install -y --no-install-recommends "$@"
 }
 
+# deps PACKAGE...: installs those that are missing.
 deps() {
     local missing
-    mapfile -t missing < <(missing_packages)
+    mapfile -t missing < <(missing_packages "$@")
     if [ ${#missing[@]} -eq 0 ]; then
-        say "packages: all ${#PACKAGES[@]} installed"
+        say "packages: all $# installed"
         return
     fi
     say "packages: installing ${missing[*]}"
@@ -111,19 +114,35 @@ deps() {
     run deps "${root[@]}" bash -euc "$(declare -f install_packages); install_packages \"\$@\"" install "${missing[@]}"
 }
 
+# Huge pages, which are root's to set, for what is compiled here: a compiler then faults half as often (doc/checks.md).
+# They are put back as they were.
+huge_pages() {
+    local setting=/sys/kernel/mm/transparent_hugepage/enabled
+    if [ -w "$setting" ]; then
+        # shellcheck disable=SC2064 # as it is now
+        trap "echo '$(sed 's/.*\[\(.*\)\].*/\1/' "$setting")' >$setting" EXIT
+        echo always >"$setting"
+    fi
+}
+
+# build GOAL...: one after the other.
 build() {
+    local goal
     say "build: $BUILD"
+    huge_pages
     [ -x configure ] || run autogen ./autogen.sh
     mkdir -p "$BUILD"
     # Lines are what backtraces and profiles need; full debug information takes a sixth more time to compile.
     [ -f "$BUILD/Makefile" ] || run configure env -C "$BUILD" CXXFLAGS="${CXXFLAGS:--O2 -g1}" ../configure --enable-precompiled
-    run make make -C "$BUILD" -j"$JOBS"
+    for goal; do
+        run make make -C "$BUILD" -j"$JOBS" "$goal"
+    done
     say "build: $BUILD/.libs/libvma.so, $BUILD/.libs/libvma-fi.so"
 }
 
 case "${1:-}" in
-deps) deps ;;
-build) build ;;
+deps) deps "${PACKAGES[@]}" ;;
+build) build all ;;
 check)
     shift
     if ! "$SELF" deps; then
@@ -134,8 +153,8 @@ check)
     ;;
 demo)
     shift
-    deps
-    build
+    deps "${DEMO_PACKAGES[@]}"
+    (build "${DEMO_GOALS[@]}") # in a shell of its own: huge pages end with it
     exec "$PYTHON" contrib/bench/demo.py "$@"
     ;;
 -h | --help | help) usage ;;
