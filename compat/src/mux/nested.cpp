@@ -97,6 +97,7 @@ void watch_set(Set &set, sock::Watcher &watcher)
 {
     LockGuard guard(set.watch_lock);
     sock::Watcher *const first = set.watchers.load(std::memory_order_relaxed);
+    watcher.in_set = true;
     watcher.prev = nullptr;
     watcher.next = first;
     if (first != nullptr)
@@ -108,6 +109,9 @@ void watch_set(Set &set, sock::Watcher &watcher)
 void unwatch_set(Set &set, sock::Watcher &watcher)
 {
     LockGuard guard(set.watch_lock);
+    if (!watcher.in_set)
+        return;
+    watcher.in_set = false;
     if (watcher.prev != nullptr)
         watcher.prev->next = watcher.next;
     else

@@ -336,7 +336,6 @@ void PollWait::attach()
             watch_set(*looked.set, looked.watcher);
         else
             sock::watch(*looked.socket, looked.watcher);
-        looked.watched = true;
     }
 }
 
@@ -348,7 +347,6 @@ void PollWait::detach()
             unwatch_set(*looked.set, looked.watcher);
         else
             sock::unwatch(looked.watcher);
-        looked.watched = false;
     }
     frame_.sleeper.reset();
 }

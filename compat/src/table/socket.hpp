@@ -116,7 +116,8 @@ struct Watcher {
     void (*notify)(Watcher *self, std::uint32_t events) = nullptr;
     Watcher *next = nullptr;
     Watcher *prev = nullptr;
-    Socket *socket = nullptr; // set by watch(), cleared by unwatch()
+    Socket *socket = nullptr; // set by watch(), cleared by unwatch(), with the list's lock held:
+    bool in_set = false;      // or by mux::watch_set() and unwatch_set(). A jump out of a handler finds both right
     bool keeps_time = false;  // its owner knows himself when a send that the rate limit holds is due
 };
 void watch(Socket &s, Watcher &w);

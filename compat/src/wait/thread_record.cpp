@@ -123,7 +123,6 @@ bool Frame::watch_one(sock::Socket &socket, std::uint32_t place)
     item->watcher.keeps_time = true;
     item->frame = this;
     item->socket = &socket;
-    item->watched = true;
     looked_count = 1;
     sock::watch(socket, item->watcher);
     return true;
@@ -135,13 +134,10 @@ void Frame::release()
         return;
     Looked *const items = looked.at_least(0);
     for (std::size_t i = 0; i < looked_count; ++i) {
-        if (!items[i].watched)
-            continue;
         if (items[i].set != nullptr)
             unwatch_set(*items[i].set, items[i].watcher);
         else
             sock::unwatch(items[i].watcher);
-        items[i].watched = false;
     }
     looked_count = 0;
     sleeper.reset();

@@ -31,7 +31,6 @@ struct Looked {
     int fd = -1;
     std::uint32_t index = 0;    // in the caller's array
     std::uint32_t interest = 0; // POLL* bits asked for
-    bool watched = false;
 };
 
 // A growing array whose memory is kept for the next call. T is trivial.
