@@ -20,8 +20,10 @@
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/provider_text.hpp"
+#include "compat/src/libc/this_thread.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 namespace vma::sock {
@@ -182,6 +184,18 @@ const char *kind_of_stamps()
                                                                                                          : nullptr;
 }
 
+// Locks of the provider's are critical stretches, as ours are: it counts them where we do.
+void count_providers_locks(const fi_ops_vma_process &process)
+{
+    using libc::Critical;
+    static_assert(sizeof(Critical) == sizeof(fi_vma_held) &&
+                  offsetof(Critical, depth) == offsetof(fi_vma_held, locks) &&
+                  sizeof(Critical::depth) == sizeof(fi_vma_held::locks) &&
+                  offsetof(Critical, deferred) == offsetof(fi_vma_held, put_off));
+    process.count_held(reinterpret_cast<char *>(&libc::t_libc.critical) - libc::thread_pointer(),
+                       libc::deliver_deferred);
+}
+
 } // namespace
 
 void introduce_provider(const fi_ops_vma_process &process)
@@ -200,6 +214,8 @@ void introduce_provider(const fi_ops_vma_process &process)
         const memory::Allocator chosen = memory::chosen_allocator();
         process.set_frame_allocator(chosen.allocate, chosen.free);
     }
+    if (process.size > offsetof(fi_ops_vma_process, count_held))
+        count_providers_locks(process);
     libc::g_private.provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 

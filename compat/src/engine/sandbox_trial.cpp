@@ -116,6 +116,8 @@ constexpr Trial kTrials[] = {
     VMA_TRIAL(clock_nanosleep, kAny, CLOCK_MONOTONIC, 0, 0, 0),
     VMA_TRIAL(membarrier, kAny, 0, 0, 0),
     VMA_TRIAL(kill, kAny, 0, 0),
+    VMA_TRIAL(tgkill, kAny, 0, 0, 0), // a handler that is put off (libc/handlers.cpp)
+    VMA_TRIAL(rt_tgsigqueueinfo, kAny, 0, 0, 0, 0),
     VMA_TRIAL(kcmp, kAny, 0, 0, 0, 0, 0),
     VMA_TRIAL(pidfd_open, kAny, -1, 0),
     VMA_TRIAL(process_vm_readv, kAny, 0, 0, 0, 0, 0, 0),

@@ -30,7 +30,7 @@ struct Handlers {
     std::size_t turn_stride = 0; // in words; there before anybody sleeps so
     std::atomic<bool> interrupts_end_all{false};
     std::atomic<bool> bypassed{false};
-    KernelAction faults[2] = {}; // SIGSEGV's and SIGBUS's; threads that come together read and write the same
+    KernelAction once[NSIG] = {}; // of handlers for one signal; threads that come together read and write the same
 };
 [[gnu::visibility("hidden")]] extern constinit Handlers g_handlers;
 

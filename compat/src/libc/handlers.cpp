@@ -91,6 +91,24 @@ constexpr std::uint64_t kOne = 1;
     return reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
 }
 
+// As the kernel had it: used up.
+[[gnu::noinline]] void reset_and_run(int signal, siginfo_t *info, void *context)
+{
+    KernelAction &now = g_handlers.once[signal];
+    now.handler = nullptr;
+    raw_syscall(SYS_rt_sigaction, signal, &now, nullptr, sizeof now.mask);
+    return run_handler(signal, info, context, record_of(signal));
+}
+
+// It was not sent again: there are too many that wait.
+[[gnu::noinline]] void run_undeferred(int signal, siginfo_t *info, void *context)
+{
+    t_libc.critical.deferred &= ~bit_of(signal);
+    if ((record_of(signal) & kOnce) != 0)
+        return reset_and_run(signal, info, context);
+    return run_handler(signal, info, context, record_of(signal));
+}
+
 // Sends the signal to this thread again, where it waits, blocked, for deliver_deferred(). Without SA_SIGINFO the kernel
 // leaves `info` unset.
 template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, siginfo_t *info, void *context)
@@ -99,10 +117,18 @@ template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, sigin
     const long result = kInformed ? raw_syscall(SYS_rt_tgsigqueueinfo, ids.process, ids.thread, signal, info)
                                   : raw_syscall(SYS_tgkill, ids.process, ids.thread, signal);
     if (result != 0)
-        return run_handler(signal, info, context, record_of(signal));
+        return run_undeferred(signal, info, context);
     // The kernel's set of signals is a word, and libc's begins with it.
     *reinterpret_cast<std::uint64_t *>(&static_cast<ucontext_t *>(context)->uc_sigmask) |= bit_of(signal);
+}
+
+// Blocks it before it is sent: with SA_NODEFER it would come in here again at once.
+[[gnu::noinline]] void begin_deferring(int signal, siginfo_t *info, void *context)
+{
     t_libc.critical.deferred |= bit_of(signal);
+    raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, &t_libc.critical.deferred, nullptr, sizeof t_libc.critical.deferred);
+    return (record_of(signal) & kInfo) != 0 ? defer_handler<true>(signal, info, context)
+                                            : defer_handler<false>(signal, info, context);
 }
 
 #if defined(__aarch64__)
@@ -127,15 +153,28 @@ void trampoline(int signal, siginfo_t *info, void *context);
 constexpr Handler kEntry = trampoline;
 #endif
 
-// A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and
-// mask.
-template <int kSignal> [[gnu::noinline]] void put_back()
+// Installs what put_back() has found, unless that is another one already. One that is put off can't nest: where one
+// signal waits for the thread and one for the process, the second would find SIG_DFL before the handler's first
+// instruction.
+template <bool kDefers> [[gnu::noinline]] void install_again(int signal, siginfo_t *info, void *context)
 {
-    KernelAction &now = g_handlers.faults[kSignal == SIGBUS ? 1 : 0];
-    if (raw_syscall(SYS_rt_sigaction, kSignal, nullptr, &now, sizeof now.mask) != 0 || now.handler != nullptr)
-        return;
-    now.handler = kEntry;
-    raw_syscall(SYS_rt_sigaction, kSignal, &now, nullptr, sizeof now.mask);
+    KernelAction &now = g_handlers.once[signal];
+    if (now.handler == nullptr) {
+        now.handler = kEntry;
+        if constexpr (kDefers)
+            now.flags &= ~static_cast<unsigned long>(SA_NODEFER);
+        raw_syscall(SYS_rt_sigaction, signal, &now, nullptr, sizeof now.mask);
+    }
+    if constexpr (kDefers)
+        return begin_deferring(signal, info, context);
+}
+
+// A handler for one signal only (SA_RESETHAND) is not installed any more by now. It is again behind this, with the
+// flags and mask that the kernel has kept. The call can't fail.
+template <bool kDefers> [[gnu::noinline]] void put_back(int signal, siginfo_t *info, void *context)
+{
+    raw_syscall(SYS_rt_sigaction, signal, nullptr, &g_handlers.once[signal], sizeof(KernelAction::mask));
+    return install_again<kDefers>(signal, info, context);
 }
 
 [[gnu::noinline]] void handle_fault(int signal, siginfo_t *info, void *context)
@@ -143,11 +182,12 @@ template <int kSignal> [[gnu::noinline]] void put_back()
     if (!go_on(context))
         return run_handler(signal, info, context, record_of(signal));
     if ((record_of(signal) & kOnce) != 0)
-        return signal == SIGBUS ? put_back<SIGBUS>() : put_back<SIGSEGV>();
+        return put_back<false>(signal, info,
+                               context); // a fault that is none of the program's does not use its handler up
 }
 
-// Handlers without SA_SIGINFO get the other two arguments too; they don't look at them. One for one signal only
-// (SA_RESETHAND) is not installed any more by now, and one for a fault can't wait: they run at once.
+// Handlers without SA_SIGINFO get the other two arguments too; they don't look at them. One for a fault can't wait, and
+// runs at once.
 #if defined(__aarch64__)
 extern "C" [[gnu::visibility("hidden"), gnu::used]] void vma_trampoline_of_three(int signal, siginfo_t *info,
                                                                                  void *context)
@@ -158,10 +198,11 @@ void trampoline(int signal, siginfo_t *info, void *context)
     const Record record = record_of(signal);
     if (signal == SIGSEGV || signal == SIGBUS)
         return handle_fault(signal, info, context);
-    if (t_libc.critical.depth == 0 || (record & kOnce) != 0 || is_fault(signal)) [[likely]]
+    if (t_libc.critical.depth == 0 || is_fault(signal)) [[likely]]
         return run_handler(signal, info, context, record);
-    return (record & kInfo) != 0 ? defer_handler<true>(signal, info, context)
-                                 : defer_handler<false>(signal, info, context);
+    if ((record & kOnce) != 0)
+        return put_back<true>(signal, info, context);
+    return begin_deferring(signal, info, context);
 }
 
 sighandler_t trampoline_address()

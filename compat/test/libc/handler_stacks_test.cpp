@@ -168,7 +168,8 @@ void one_that_turns_a_place(void **)
 void one_that_is_put_off(void **)
 {
     needs_plain_code();
-    for (const unsigned flags : {0U, unsigned{SA_SIGINFO}}) {
+    const unsigned once = static_cast<unsigned>(SA_RESETHAND);
+    for (const unsigned flags : {0U, unsigned{SA_SIGINFO}, unsigned{SA_NODEFER}, once, once | SA_SIGINFO}) {
         setup(nullptr);
         install(SIGUSR1, flags);
         enter_critical();

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <thread>
 
-#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
@@ -403,49 +402,6 @@ void installing_at_once(void **)
     assert_true(g_runs >= 20000);
 }
 
-// In a stretch that holds a lock no handler runs; each runs once at its end, with what came with its signal.
-void handlers_wait_for_critical_stretches(void **)
-{
-    needs_the_kernels_signals();
-    const struct sigaction informed = action_of(with_info, 0);
-    set_sigaction(SIGUSR1, &informed, nullptr);
-    set_signal(SIGUSR2, plain);
-    enter_critical();
-    enter_critical();
-    ::raise(SIGUSR1);
-    ::raise(SIGUSR2);
-    ::raise(SIGUSR2);
-    leave_critical();
-    assert_int_equal(g_runs, 0);
-    leave_critical();
-    assert_int_equal(g_runs, 3 - 1); // a signal that is pending doesn't become pending twice
-    assert_int_equal(g_last_sender, ::getpid());
-    sigset_t mask;
-    ::sigprocmask(SIG_SETMASK, nullptr, &mask);
-    assert_false(::sigismember(&mask, SIGUSR1) == 1 || ::sigismember(&mask, SIGUSR2) == 1);
-    ::raise(SIGUSR2);
-    assert_int_equal(g_runs, 3);
-}
-
-// A handler that is not installed any more when it runs, and one for a fault, can't wait.
-void some_handlers_cannot_wait(void **)
-{
-    needs_the_kernels_signals();
-    const struct sigaction once = action_of(plain, static_cast<int>(SA_RESETHAND));
-    set_sigaction(SIGUSR1, &once, nullptr);
-    const struct sigaction fault = action_of(plain, 0);
-    struct sigaction before = {};
-    set_sigaction(SIGBUS, &fault, &before);
-    enter_critical();
-    ::raise(SIGUSR1);
-    assert_int_equal(g_runs, 1);
-    ::raise(SIGBUS);
-    assert_int_equal(g_runs, 2);
-    leave_critical();
-    assert_int_equal(g_runs, 2);
-    set_sigaction(SIGBUS, &before, nullptr);
-}
-
 } // namespace
 
 int main()
@@ -468,8 +424,6 @@ int main()
         CASE(sleeping_thread_is_woken),
         CASE(child_of_vfork_leaves_the_parents),
         CASE(installing_at_once),
-        CASE(handlers_wait_for_critical_stretches),
-        CASE(some_handlers_cannot_wait),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "core/held.hpp"
 #include "core/kernel.hpp"
 
 namespace vma::core {
@@ -101,7 +102,7 @@ bool owns_fd(int fd) noexcept
     return ((g_registered[fd / kBitsPerWord].load(std::memory_order_relaxed) >> (fd % kBitsPerWord)) & 1U) != 0;
 }
 
-ForkGuard::ForkGuard() noexcept
+ForkGuard::ForkGuard() noexcept : counted_(begin_hold())
 {
     pthread_mutex_lock(&g_fork_mutex);
 }
@@ -109,6 +110,7 @@ ForkGuard::ForkGuard() noexcept
 ForkGuard::~ForkGuard()
 {
     pthread_mutex_unlock(&g_fork_mutex);
+    end_hold(counted_);
 }
 
 void UniqueFd::reset() noexcept

@@ -58,6 +58,9 @@ public:
     ~ForkGuard();
     ForkGuard(const ForkGuard &) = delete;
     ForkGuard &operator=(const ForkGuard &) = delete;
+
+private:
+    const bool counted_; // held.hpp
 };
 
 // Moves a descriptor to a high number where the limit allows, makes it close-on-exec and registers it. Call

@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "core/held.hpp"
+
 namespace vma::core {
 
 inline void cpu_relax() noexcept
@@ -50,18 +52,32 @@ public:
 
     void lock() noexcept
     {
-        if (enabled_ && held_.exchange(true, std::memory_order_acquire))
+        if (!enabled_)
+            return;
+        const bool counted = begin_hold();
+        if (held_.exchange(true, std::memory_order_acquire))
             lock_slow();
+        counted_ = counted;
     }
     bool try_lock() noexcept
     {
-        return !enabled_ ||
-               (!held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire));
+        if (!enabled_)
+            return true;
+        const bool counted = begin_hold();
+        if (!held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire)) {
+            counted_ = counted;
+            return true;
+        }
+        end_hold(counted);
+        return false;
     }
     void unlock() noexcept
     {
-        if (enabled_)
-            held_.store(false, std::memory_order_release);
+        if (!enabled_)
+            return;
+        const bool counted = counted_;
+        held_.store(false, std::memory_order_release);
+        end_hold(counted);
     }
 
 private:
@@ -69,6 +85,7 @@ private:
 
     std::atomic<bool> held_{false};
     bool enabled_ = true;
+    bool counted_ = false; // who holds it has counted it (held.hpp)
 };
 
 class SpinGuard

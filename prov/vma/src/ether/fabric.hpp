@@ -4,13 +4,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 #include <vector>
 
 #include <rdma/fabric.h>
 
 #include "core/fd.hpp"
+#include "core/mutex.hpp"
 #include "ether/port_context.hpp"
 #include "ofi/device.hpp"
 #include "ofi/domain.hpp"
@@ -63,7 +63,7 @@ public:
 
 private:
     ofi::Fabric &fabric_;
-    std::mutex mutex_; // protects what follows; under it locks of port contexts may be taken, not the other way round
+    core::Mutex mutex_; // protects what follows; under it locks of port contexts may be taken, not the other way round
     std::vector<std::shared_ptr<PortContext>> port_contexts_;
     core::SpinLock requests_lock_; // innermost
     std::unordered_set<Request *> requests_;

@@ -18,6 +18,7 @@
 #include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "core/made_once.hpp"
+#include "core/mutex.hpp"
 #include "ether/address.hpp"
 #include "ether/dgram/endpoint.hpp"
 #include "ether/pep.hpp"
@@ -37,7 +38,7 @@ constexpr inet::TcpLimits kLimits = {
 
 // Who has which NIC open. Those that a parent opened are left to it.
 struct Registry {
-    std::mutex mutex;
+    core::Mutex mutex;
     std::uint32_t generation = core::fork_generation();
     std::map<std::string, std::weak_ptr<PortContext>, std::less<>> port_contexts;
 };

@@ -17,6 +17,7 @@
 
 #include "core/kernel.hpp"
 #include "core/made_once.hpp"
+#include "core/mutex.hpp"
 #include "core/probes.hpp"
 #include "core/spinlock.hpp"
 
@@ -170,7 +171,7 @@ namespace {
 using DoorbellId = std::tuple<std::uint32_t, pid_t, std::uint64_t, dev_t, ino_t>;
 
 struct DoorbellCache {
-    std::mutex mutex;
+    core::Mutex mutex;
     std::map<DoorbellId, std::weak_ptr<PeerDoorbell>> known;
 };
 

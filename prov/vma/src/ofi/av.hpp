@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 
+#include "core/mutex.hpp"
 #include "ofi/address.hpp"
 #include "ofi/address_format.hpp"
 
@@ -78,13 +78,13 @@ private:
         return chunk != nullptr ? &chunk[place % kChunk] : nullptr;
     }
 
-    mutable std::mutex mutex_;
+    mutable core::Mutex mutex_;
     std::array<std::atomic<Entry *>, kChunks> chunks_{}; // an entry never moves
     std::vector<std::unique_ptr<Entry[]>> owned_;
     std::vector<fi_addr_t> free_;
     std::multimap<std::string, fi_addr_t> by_address_;
     fi_addr_t used_ = 0; // places that were ever taken
-    std::mutex watchers_mutex_;
+    core::Mutex watchers_mutex_;
     std::vector<Watcher> watchers_;
 };
 

@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
 
+#include "core/mutex.hpp"
 #include "ofi/peer/abi.hpp"
 
 namespace vma::ofi {
@@ -58,7 +58,7 @@ struct Cntr {
     void remove_source(const ProgressSource &source) noexcept;
     void progress() noexcept;
 
-    std::mutex mutex;
+    core::Mutex mutex;
     std::vector<ProgressSource> sources; // protected by mutex
 };
 

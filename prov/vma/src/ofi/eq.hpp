@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
 
 #include "core/fd.hpp"
+#include "core/mutex.hpp"
 #include "ofi/fabric.hpp"
 #include "ofi/info/info.hpp"
 
@@ -80,7 +80,7 @@ struct Eq {
     int open_wait_set() noexcept;
     void update_ready() noexcept; // under mutex
 
-    std::mutex mutex;
+    core::Mutex mutex;
     std::deque<EqEvent> events;                 // protected by mutex
     std::unique_ptr<std::byte[]> last_err_data; // protected by mutex: what readerr gave out, until the next read
     bool ready_set = false;                     // protected by mutex

@@ -10,6 +10,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/mutex.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
 #include "ofi/domain.hpp"
@@ -26,7 +27,7 @@ struct Member {
 struct PollSet {
     fid_poll fid{}; // first
     Domain &domain;
-    std::mutex mutex;
+    core::Mutex mutex;
     std::vector<Member> members; // protected by it
 
     explicit PollSet(Domain &owner) noexcept : domain(owner) {}

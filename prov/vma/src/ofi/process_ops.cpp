@@ -2,11 +2,14 @@
 #include "ofi/process_ops.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <mutex>
 
 #include "core/fd.hpp"
+#include "core/held.hpp"
 #include "core/log.hpp"
+#include "core/mutex.hpp"
 #include "core/topology.hpp"
 #include "ofi/device.hpp"
 #include "ofi/info/info.hpp"
@@ -64,7 +67,7 @@ void set_ethernet_stamps(const char *word)
     default_param(Param::ethernet_stamps, word);
 }
 
-constinit std::mutex g_allocator_mutex;
+constinit core::Mutex g_allocator_mutex;
 constinit FrameAllocator g_allocator;
 
 void set_frame_allocator(void *(*allocate)(std::size_t), void (*release)(void *))
@@ -81,6 +84,16 @@ void open_libraries(const char *fabric)
         device->open_libraries();
         core::machine_topology(); // by hwloc
     }
+}
+
+using core::Held;
+static_assert(sizeof(Held) == sizeof(fi_vma_held) && offsetof(Held, locks) == offsetof(fi_vma_held, locks) &&
+              offsetof(Held, put_off) == offsetof(fi_vma_held, put_off));
+
+void count_held(std::ptrdiff_t offset, void (*deliver)())
+{
+    core::g_held_place.deliver.store(deliver, std::memory_order_relaxed);
+    core::g_held_place.offset.store(offset, std::memory_order_release);
 }
 
 } // namespace
@@ -102,6 +115,7 @@ constinit fi_ops_vma_process process_ops = {
     .set_ethernet_stamps = set_ethernet_stamps,
     .set_frame_allocator = set_frame_allocator,
     .open_libraries = open_libraries,
+    .count_held = count_held,
 };
 
 } // namespace vma::ofi

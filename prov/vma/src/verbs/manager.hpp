@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 
 #include "core/fd.hpp"
+#include "core/mutex.hpp"
 #include "ofi/fabric.hpp"
 #include "verbs/retries.hpp"
 #include "verbs/table.hpp"
@@ -83,7 +83,7 @@ public:
     int completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept override;
 
     ofi::Fabric &fabric() const noexcept { return fabric_; }
-    std::mutex &mutex() noexcept { return mutex_; }
+    core::Mutex &mutex() noexcept { return mutex_; }
     const Retries &retries() const noexcept { return retries_; }
 
     // All below with the mutex held.
@@ -114,7 +114,7 @@ private:
 
     ofi::Fabric &fabric_;
     const Retries retries_ = read_retries();
-    std::mutex mutex_;
+    core::Mutex mutex_;
     core::UniqueFd epoll_;
     rdma_event_channel *channel_ = nullptr;
     EventSource channel_source_;

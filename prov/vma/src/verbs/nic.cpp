@@ -10,6 +10,7 @@
 #include <new>
 
 #include "core/log.hpp"
+#include "core/mutex.hpp"
 #include "core/sysfs.hpp"
 
 namespace vma::verbs {
@@ -26,7 +27,7 @@ constexpr std::uint64_t kRxCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | F
 constexpr int kMrMode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
 // The process's: devices are opened once, and stay open.
-std::mutex g_mutex;
+core::Mutex g_mutex;
 std::vector<std::unique_ptr<Nic>> g_nics; // protected by g_mutex
 
 // Deletes what it holds with a function of the table.

@@ -8,6 +8,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 
+#include "core/mutex.hpp"
 #include "ofi/address.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/info/info.hpp"
@@ -34,7 +35,7 @@ struct PassiveEndpoint {
     static constexpr std::size_t kMostData = kCmDataSize;
     static int close(fid_t fid);
     ofi::Fabric &fabric() const noexcept { return manager.fabric(); }
-    std::unique_lock<std::mutex> lock() const noexcept { return std::unique_lock(manager.mutex()); }
+    std::unique_lock<core::Mutex> lock() const noexcept { return std::unique_lock(manager.mutex()); }
     int prepare() noexcept { return 0; }
     ofi::Address own_address() const noexcept { return address; }
     int get_option(int name, void *value, std::size_t *length) const noexcept;

@@ -7,6 +7,8 @@
 #include <ctime>
 #include <pthread.h>
 
+#include "core/held.hpp"
+
 namespace vma::ether {
 
 class GroupMutex
@@ -61,11 +63,15 @@ private:
 class GroupTurn
 {
 public:
-    explicit GroupTurn(GroupMutex *mutex) noexcept : mutex_(mutex), has_(mutex != nullptr && mutex->lock()) {}
+    explicit GroupTurn(GroupMutex *mutex) noexcept
+        : mutex_(mutex), counted_(core::begin_hold()), has_(mutex != nullptr && mutex->lock())
+    {
+    }
     ~GroupTurn()
     {
         if (has_)
             mutex_->unlock();
+        core::end_hold(counted_);
     }
     GroupTurn(const GroupTurn &) = delete;
     GroupTurn &operator=(const GroupTurn &) = delete;
@@ -73,6 +79,7 @@ public:
 
 private:
     GroupMutex *const mutex_;
+    const bool counted_; // before it is waited for: declared in this order
     const bool has_;
 };
 

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "core/fd.hpp"
+#include "core/mutex.hpp"
 #include "local/cm/connection.hpp"
 #include "local/cm/directory.hpp"
 #include "local/cm/event_source.hpp"
@@ -39,7 +39,7 @@ public:
     int completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept override;
 
     ofi::Fabric &fabric() const noexcept { return fabric_; }
-    std::mutex &mutex() noexcept { return mutex_; }
+    core::Mutex &mutex() noexcept { return mutex_; }
 
     // All that follows is called with the mutex held.
 
@@ -109,7 +109,7 @@ private:
     void refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept;
 
     ofi::Fabric &fabric_;
-    std::mutex mutex_;
+    core::Mutex mutex_;
     core::UniqueFd epoll_;
     std::atomic<unsigned> watches_{0}; // orders watch() before on_ready(), as the kernel does unseen by the language
     Retries retries_{*this};

@@ -12,6 +12,7 @@
 
 #include "core/kernel.hpp"
 #include "core/log.hpp"
+#include "core/mutex.hpp"
 #include "local/cm/manager.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/passive_endpoint.hpp"
@@ -136,7 +137,7 @@ ofi::Fabric &PassiveEndpoint::fabric() const noexcept
     return manager.fabric();
 }
 
-std::unique_lock<std::mutex> PassiveEndpoint::lock() const noexcept
+std::unique_lock<core::Mutex> PassiveEndpoint::lock() const noexcept
 {
     return std::unique_lock(manager.mutex());
 }

@@ -10,6 +10,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 
+#include "core/mutex.hpp"
 #include "local/cm/directory.hpp"
 #include "local/cm/event_source.hpp"
 #include "ofi/address.hpp"
@@ -87,7 +88,7 @@ public:
     static constexpr std::size_t kMostData = ofi::kCmDataSize;
     static int close(fid_t fid);
     ofi::Fabric &fabric() const noexcept;
-    std::unique_lock<std::mutex> lock() const noexcept;
+    std::unique_lock<core::Mutex> lock() const noexcept;
     int prepare() noexcept { return 0; }
     ofi::Address own_address() const noexcept { return address; }
     int get_option(int name, void *value, std::size_t *length) const noexcept;

@@ -15,6 +15,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 
+#include "core/mutex.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/info/attr.hpp"
 
@@ -116,13 +117,13 @@ private:
     void count_in(std::uint64_t key, std::uint64_t access) noexcept;
     void release(Cntr *counter) noexcept;
 
-    std::mutex mutex_; // held while a peer's access is carried out, so that fi_close() waits for it
+    core::Mutex mutex_; // held while a peer's access is carried out, so that fi_close() waits for it
     std::unordered_map<std::uint64_t, Mr *> by_key_;
     MrObserver *observers_ = nullptr;
     std::uint64_t next_key_ = 1;
     std::atomic<bool> counted_{false}; // a registration has had a counter
     // Never taken with the other one, under which a counter's progress may be.
-    std::mutex counters_mutex_;
+    core::Mutex counters_mutex_;
     std::vector<Cntr *> counters_; // one for each binding
     std::vector<ProgressSource> sources_;
 };
