@@ -28,7 +28,7 @@ TOOLS = ("vma_lat", "vma_stats", "vmad", "libvma-check")
 TESTS = (
     "prov/vma/test/local/litmus_test", "prov/vma/test/local/ring_test", "prov/vma/test/local/slots_test",
     "prov/vma/test/inet/checksum_test", "prov/vma/test/ofi/atomic_test", "compat/test/libc/fault_test",
-    "compat/test/libc/handlers_test", "compat/test/udp/udp_queue_test",
+    "compat/test/libc/handlers_test", "compat/test/libc/handlers_put_off_test", "compat/test/udp/udp_queue_test",
 )
 SKIP = 77
 

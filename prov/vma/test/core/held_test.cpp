@@ -52,8 +52,12 @@ void each_kind(void **)
     count_here();
     SpinLock spin;
     Mutex mutex;
+    vma::ether::GroupMutex *turn = nullptr; // a turn is counted without one, too
+#if !defined(__SANITIZE_THREAD__)           // which doesn't know pthread_mutex_clocklock()
     vma::ether::GroupMutex shared;
     assert_true(shared.init());
+    turn = &shared;
+#endif
     {
         const SpinGuard first(spin);
         assert_int_equal(t_held.locks, 1);
@@ -61,9 +65,8 @@ void each_kind(void **)
         assert_int_equal(t_held.locks, 2);
         const ForkGuard third;
         assert_int_equal(t_held.locks, 3);
-        const vma::ether::GroupTurn fourth(&shared);
+        const vma::ether::GroupTurn fourth(turn);
         assert_int_equal(t_held.locks, 4);
-        const vma::ether::GroupTurn nobodys(nullptr);
     }
     assert_int_equal(t_held.locks, 0);
     assert_int_equal(g_delivered, 0);
