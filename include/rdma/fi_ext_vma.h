@@ -504,6 +504,12 @@ struct fi_vma_log {
     void (*write)(int level, const char *subsystem, const char *text); /* one line, without its end */
 };
 
+/* Of one thread; FI_VMA_PROCESS_OPS, count_held. */
+struct fi_vma_held {
+    uint32_t locks;   /* others may count theirs here, too */
+    uint64_t put_off; /* signals; the provider only reads it */
+};
+
 struct fi_ops_vma_process {
     size_t size;
     /* As fi_freeinfo(), with the allocator that the provider has: the program's may be another. NULL is allowed. */
@@ -540,18 +546,13 @@ struct fi_ops_vma_process {
      */
     void (*open_libraries)(const char *fabric);
     /*
-     * Each thread has a struct fi_vma_held, 0 at first, `offset` bytes from its thread pointer (of 0: nobody has), and
-     * counts in it the locks of the provider's that it holds: those that are taken from now on, for ever. Who ends the
-     * last one while `put_off` isn't 0 calls `deliver`, from which a handler of the program's may run, or jump. This is
-     * for who puts handlers off meanwhile, as one that called into the provider would wait for its own thread.
+     * Each thread has a struct fi_vma_held, 0 at first, as far from its thread pointer as `mine` is from the caller's
+     * (C++: thread_local, initial-exec), and counts in it the locks of the provider's that it holds: those that are
+     * taken from now on, for ever. Who ends the last one while `put_off` isn't 0 calls `deliver`, from which a handler
+     * of the program's may run, or jump. This is for who puts handlers off meanwhile, as one that called into the
+     * provider would wait for its own thread.
      */
-    void (*count_held)(ptrdiff_t offset, void (*deliver)(void));
-};
-
-/* Of one thread; FI_VMA_PROCESS_OPS, count_held. */
-struct fi_vma_held {
-    uint32_t locks;   /* others may count theirs here, too */
-    uint64_t put_off; /* signals; the provider only reads it */
+    void (*count_held)(struct fi_vma_held *mine, void (*deliver)(void));
 };
 
 /*

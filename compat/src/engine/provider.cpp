@@ -192,8 +192,7 @@ void count_providers_locks(const fi_ops_vma_process &process)
                   offsetof(Critical, depth) == offsetof(fi_vma_held, locks) &&
                   sizeof(Critical::depth) == sizeof(fi_vma_held::locks) &&
                   offsetof(Critical, deferred) == offsetof(fi_vma_held, put_off));
-    process.count_held(reinterpret_cast<char *>(&libc::t_libc.critical) - libc::thread_pointer(),
-                       libc::deliver_deferred);
+    process.count_held(reinterpret_cast<fi_vma_held *>(&libc::t_libc.critical), libc::deliver_deferred);
 }
 
 } // namespace

@@ -41,16 +41,4 @@ struct ThisThread {
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit ThisThread t_libc;
 
-// From which t_libc lies as far in each thread.
-inline char *thread_pointer()
-{
-#if defined(__x86_64__)
-    char *pointer;
-    asm("mov %%fs:0, %0" : "=r"(pointer));
-    return pointer;
-#else
-    return static_cast<char *>(__builtin_thread_pointer());
-#endif
-}
-
 } // namespace vma::libc

@@ -10,8 +10,10 @@
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/test/libc/actions.hpp"
 
 using namespace vma::libc;
+using namespace vma::test;
 
 namespace {
 
@@ -29,15 +31,6 @@ void with_info(int, siginfo_t *info, void *)
     g_last_sender = info->si_pid;
 }
 
-struct sigaction action_of(sighandler_t handler, int flags)
-{
-    struct sigaction action = {};
-    action.sa_handler = handler;
-    action.sa_flags = flags;
-    ::sigemptyset(&action.sa_mask);
-    return action;
-}
-
 sighandler_t current(int signal)
 {
     struct sigaction now = {};
@@ -53,19 +46,11 @@ int reset(void **)
     return 0;
 }
 
-void needs_the_kernels_signals()
-{
-#ifdef __SANITIZE_THREAD__
-    UNIT_SKIP("ThreadSanitizer has a sigaction() of its own");
-#endif
-}
-
 // In a stretch that holds a lock no handler runs; each runs once at its end, with what came with its signal.
 void handlers_wait_for_critical_stretches(void **)
 {
     needs_the_kernels_signals();
-    struct sigaction informed = action_of(SIG_DFL, SA_SIGINFO);
-    informed.sa_sigaction = with_info;
+    const struct sigaction informed = action_of(with_info, 0);
     set_sigaction(SIGUSR1, &informed, nullptr);
     set_signal(SIGUSR2, plain);
     enter_critical();

@@ -22,8 +22,10 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "compat/test/libc/actions.hpp"
 
 using namespace vma::libc;
+using namespace vma::test;
 
 namespace {
 
@@ -63,24 +65,6 @@ void nesting(int signal)
     --g_depth;
 }
 
-struct sigaction action_of(sighandler_t handler, int flags)
-{
-    struct sigaction action = {};
-    action.sa_handler = handler;
-    action.sa_flags = flags;
-    ::sigemptyset(&action.sa_mask);
-    return action;
-}
-
-struct sigaction action_of(void (*handler)(int, siginfo_t *, void *), int flags)
-{
-    struct sigaction action = {};
-    action.sa_sigaction = handler;
-    action.sa_flags = flags | SA_SIGINFO;
-    ::sigemptyset(&action.sa_mask);
-    return action;
-}
-
 struct sigaction current(int signal)
 {
     struct sigaction now = {};
@@ -110,13 +94,6 @@ Moved raise_counted(int signal)
     ::raise(signal);
     const SignalCounts after = signal_counts();
     return {after.all - before.all, after.interrupting - before.interrupting};
-}
-
-void needs_the_kernels_signals()
-{
-#ifdef __SANITIZE_THREAD__
-    UNIT_SKIP("ThreadSanitizer has a sigaction() of its own");
-#endif
 }
 
 void every_combination_of_flags(void **)

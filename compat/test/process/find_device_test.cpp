@@ -140,7 +140,7 @@ fi_ops_vma_process patient_provider()
     process.set_huge_pages = [](const char *) {};
     process.set_ethernet_stamps = [](const char *) {};
     process.set_frame_allocator = [](void *(*)(std::size_t), void (*)(void *)) {};
-    process.count_held = [](std::ptrdiff_t, void (*)()) {};
+    process.count_held = [](fi_vma_held *, void (*)()) {};
     process.owns_fd = [](int) { return 0; };
     return process;
 }

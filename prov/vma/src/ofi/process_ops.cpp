@@ -90,10 +90,10 @@ using core::Held;
 static_assert(sizeof(Held) == sizeof(fi_vma_held) && offsetof(Held, locks) == offsetof(fi_vma_held, locks) &&
               offsetof(Held, put_off) == offsetof(fi_vma_held, put_off));
 
-void count_held(std::ptrdiff_t offset, void (*deliver)())
+void count_held(fi_vma_held *mine, void (*deliver)())
 {
     core::g_held_place.deliver.store(deliver, std::memory_order_relaxed);
-    core::g_held_place.offset.store(offset, std::memory_order_release);
+    core::g_held_place.offset.store(reinterpret_cast<char *>(mine) - core::thread_pointer(), std::memory_order_release);
 }
 
 } // namespace
