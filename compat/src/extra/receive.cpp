@@ -71,7 +71,7 @@ ssize_t receive_stream(sock::Stream &s, int fd, msghdr &message, int flags, bool
     std::optional<sock::Call> call;
     for (;;) {
         if (!sock::offloaded(s))
-            return copy(s, fd, message, flags, force);
+            return copy(s, sock::live_fd(s, fd), message, flags, force);
         ssize_t n = borrow(s, arrival);
         if (n == 0 && sock::engine_poll(sock::ring_of(s)) != 0)
             n = borrow(s, arrival);

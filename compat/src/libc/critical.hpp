@@ -6,6 +6,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,6 +38,17 @@ inline void leave_critical()
     }
 }
 
+// A stretch that holds no lock: what it changes, a handler finds changed as a whole, or not at all, also one that jumps
+// out of the call.
+class Stretch
+{
+public:
+    Stretch() { enter_critical(); }
+    ~Stretch() { leave_critical(); }
+    Stretch(const Stretch &) = delete;
+    Stretch &operator=(const Stretch &) = delete;
+};
+
 // In a forked child, which makes its locks anew instead of unlocking them: back to how deep it was before they were
 // taken.
 inline void restore_critical(std::uint32_t depth)
@@ -44,6 +56,23 @@ inline void restore_critical(std::uint32_t depth)
     t_libc.critical.depth = depth + 1;
     leave_critical();
 }
+
+// Around a function of the program's that is called in a stretch without a lock: handlers come, and it may jump.
+class OutsideStretches
+{
+public:
+    OutsideStretches()
+    {
+        if (depth_ != 0)
+            restore_critical(0);
+    }
+    ~OutsideStretches() { t_libc.critical.depth += depth_; }
+    OutsideStretches(const OutsideStretches &) = delete;
+    OutsideStretches &operator=(const OutsideStretches &) = delete;
+
+private:
+    const std::uint32_t depth_ = t_libc.critical.depth;
+};
 
 // System calls that don't end the thread when it has been cancelled, unlike libc's functions of these names. Results
 // and errno are the same.
@@ -72,6 +101,16 @@ inline ssize_t read(int fd, void *bytes, std::size_t len)
 inline ssize_t write(int fd, const void *bytes, std::size_t len)
 {
     return real.syscall(SYS_write, fd, bytes, len);
+}
+
+inline int close(int fd)
+{
+    return static_cast<int>(real.syscall(SYS_close, fd));
+}
+
+inline int epoll_now(int set, epoll_event *events, int most) // a look, no wait
+{
+    return static_cast<int>(real.syscall(SYS_epoll_pwait, set, events, most, 0, nullptr, std::size_t{8}));
 }
 
 inline int poll(pollfd *fds, nfds_t count, int milliseconds)

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
@@ -81,17 +82,18 @@ void end_thread(void *)
 
 void end_with_thread()
 {
-    t_calls.registered = true;
     g_sockets.calls.set(&t_calls, end_thread);
+    t_calls.registered = true;
 }
 
 } // namespace
 
 Call::Call(Socket &s, CallKind kind) : s_(s), kind_(kind)
 {
-    counter(s, kind).fetch_add(1, std::memory_order_seq_cst);
     if (!t_calls.registered) [[unlikely]]
         end_with_thread();
+    const libc::Stretch stretch; // who jumps out finds it counted and listed
+    counter(s, kind).fetch_add(1, std::memory_order_seq_cst);
     const auto here = reinterpret_cast<std::uintptr_t>(this);
     while (t_calls.count != 0 && t_calls.calls[t_calls.count - 1].stack <= here && !libc::on_alternate_stack())
         leave_innermost(); // a jump left it
@@ -103,6 +105,7 @@ Call::Call(Socket &s, CallKind kind) : s_(s), kind_(kind)
 Call::~Call()
 {
     const int saved = errno;
+    const libc::Stretch stretch;
     bool open = !listed_;
     for (unsigned i = t_calls.count; i-- > 0 && !open;) {
         if (t_calls.calls[i].stack != reinterpret_cast<std::uintptr_t>(this))
@@ -115,6 +118,12 @@ Call::~Call()
     if (open) // it may have been taken for one that was left
         leave(s_, kind_);
     errno = saved;
+}
+
+[[gnu::cold]] int other_fd(const Socket &s, int fd)
+{
+    const int other = s.any_fd.load(std::memory_order_acquire);
+    return other >= 0 ? other : fd;
 }
 
 Carrier carrier_of(const Socket &s)

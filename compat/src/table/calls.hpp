@@ -35,11 +35,16 @@ private:
     bool listed_ = false;
 };
 
-// The descriptor to use: the program's, or our own of a socket that was closed while calls were open.
+int other_fd(const Socket &s, int fd); // of the socket, where `fd` is not its any more; `fd` if there is none
+
+// The descriptor to use: the program's; another one of the socket's where that was closed meanwhile, be it a file's by
+// now; our own of a socket that was closed while calls were open.
 inline int live_fd(const Socket &s, int fd)
 {
     const int kept = s.kept_fd.load(std::memory_order_acquire);
-    return kept < 0 ? fd : kept;
+    if (kept >= 0) [[unlikely]]
+        return kept;
+    return lookup(fd) == &s ? fd : other_fd(s, fd);
 }
 
 // The kernel's call, `call(descriptor)`, inside a Call. If the program's descriptor was closed before the kernel saw

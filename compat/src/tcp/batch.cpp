@@ -8,6 +8,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -16,6 +17,12 @@ namespace {
 
 constexpr unsigned kMostMessages = IOV_MAX; // the kernel's limit
 constexpr long long kSecond = 1'000'000'000;
+
+// Another thread has closed its last descriptor between two messages: what is done so far is what the call has done.
+bool is_another(const Socket &s, std::uint32_t generation)
+{
+    return s.generation.load(std::memory_order_acquire) != generation;
+}
 
 // The timeout of recvmmsg(), which is looked at after each message only and gives back what is left.
 class Remaining
@@ -52,8 +59,9 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
     Remaining remaining(timeout);
     unsigned done = 0;
     const unsigned wanted = std::min(count, kMostMessages);
-    while (done < wanted) {
-        const ssize_t length = receive_msg(s, fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
+    const std::uint32_t generation = s.generation.load(std::memory_order_acquire);
+    while (done < wanted && (done == 0 || !is_another(s, generation))) {
+        const ssize_t length = receive_msg(s, live_fd(s, fd), &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
         if (length < 0)
             return done != 0 ? static_cast<int>(done) : -1;
         messages[done].msg_len = static_cast<unsigned>(length);
@@ -63,7 +71,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
         if (remaining.used_up())
             break;
         if (!is_screened(s) && done < wanted && protocol(s).only_kernel_brings(s)) {
-            n = libc::real.recvmmsg(fd, messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
+            n = libc::real.recvmmsg(live_fd(s, fd), messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
             if (n > 0)
                 done += static_cast<unsigned>(by_os_received(s, messages + done, n, flags));
         }
@@ -77,8 +85,11 @@ int send_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flag
     if (protocol(s).send_messages_at_once(s, fd, messages, count, flags, n))
         return n;
     const unsigned wanted = std::min(count, kMostMessages);
+    const std::uint32_t generation = s.generation.load(std::memory_order_acquire);
     for (unsigned done = 0; done < wanted; ++done) {
-        const ssize_t length = send_msg(s, fd, &messages[done].msg_hdr, flags);
+        if (done != 0 && is_another(s, generation))
+            return static_cast<int>(done);
+        const ssize_t length = send_msg(s, live_fd(s, fd), &messages[done].msg_hdr, flags);
         if (length < 0)
             return done != 0 ? static_cast<int>(done) : -1;
         messages[done].msg_len = static_cast<unsigned>(length);

@@ -22,6 +22,7 @@
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
@@ -107,7 +108,7 @@ void wait_returned(Stream &s, std::int64_t until_ns)
         if (s.tx_work.load(std::memory_order_acquire))
             try_tx_work(s);
         if (engine_poll(ring_of(s)) == 0)
-            libc::real.poll(nullptr, 0, 1);
+            libc::uncancelled::poll(nullptr, 0, 1);
     }
 }
 
@@ -281,6 +282,7 @@ ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned
 {
     constexpr std::size_t kPiece = 16384;
     char bytes[kPiece];
+    const Call call(s, CallKind::kWait); // as one call, which outlives its descriptor
     const bool waits = (flags & SPLICE_F_NONBLOCK) == 0;
     pollfd room = {pipe_fd, POLLOUT, 0};
     if (!waits && libc::real.poll(&room, 1, 0) == 0) {
@@ -292,7 +294,7 @@ ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned
         return n;
     const ssize_t written = libc::real.write(pipe_fd, bytes, static_cast<std::size_t>(n));
     for (ssize_t taken = 0; taken < written;) {
-        const ssize_t more = receive(s, fd, bytes, static_cast<std::size_t>(written - taken), MSG_DONTWAIT);
+        const ssize_t more = receive(s, live_fd(s, fd), bytes, static_cast<std::size_t>(written - taken), MSG_DONTWAIT);
         if (more <= 0)
             break;
         taken += more;

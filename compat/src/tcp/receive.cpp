@@ -54,11 +54,8 @@ ssize_t kernel_received(const Stream &s, ssize_t n, int flags)
 
 // `receive(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Receive>
-[[gnu::noinline]] bool receive_kernel_only(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
+[[gnu::noinline]] bool receive_in_kernel(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
 {
-    note_use(s, fd, true);
-    if (may_attach_first(s) && may_block(s, flags) && (flags & kKernelOnly) == 0 && !await_attaching(s, fd, n))
-        return true;
     {
         const Call call(s, CallKind::kBlockedReceive);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
@@ -71,6 +68,22 @@ template <typename Receive>
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
         count_operation(s, fd, true);
     return true;
+}
+
+// The same, once it is known whether the peer attaches first.
+template <typename Receive>
+[[gnu::noinline]] bool receive_behind_attaching(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
+{
+    const Call call(s, CallKind::kWait); // both waits are one call, which outlives its descriptor
+    return !await_attaching(s, fd, n) || receive_in_kernel(s, fd, flags, n, receive);
+}
+
+template <typename Receive> bool receive_kernel_only(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
+{
+    note_use(s, fd, true);
+    if (may_attach_first(s) && may_block(s, flags) && (flags & kKernelOnly) == 0)
+        return receive_behind_attaching(s, fd, flags, n, receive);
+    return receive_in_kernel(s, fd, flags, n, receive);
 }
 
 bool receive_kernel_only(Stream &s, int fd, msghdr *msg, int flags, ssize_t &n)
@@ -152,7 +165,8 @@ bool has_come_meanwhile(const Stream &s, bool was_endpoint)
     pin_to_kernel(s, "a peek that waits for all");
     if (offloaded(s))
         return static_cast<ssize_t>(done);
-    return kernel_received(s, libc::real.recvmsg(fd, msg, flags), flags);
+    const auto peek = [=](int live) { return libc::real.recvmsg(live, msg, flags); };
+    return kernel_received(s, by_live_fd(s, fd, peek), flags);
 }
 
 // SO_PEEK_OFF: the place is behind all that is left of the endpoint's. Only the kernel's bytes can come.
@@ -305,8 +319,9 @@ namespace {
     pollfd p = {fd, POLLIN | POLLRDHUP, 0};
     if (!has_input(s) && !may_block(s, flags) && libc::uncancelled::poll_now(&p, 1) == 0)
         return fail(s, -EAGAIN);
+    const Call call(s, CallKind::kWait); // going back to the kernel may take a while
     pin_to_kernel(s, "MSG_PEEK of what another user has sent");
-    return receive_unscreened(s, fd, msg, flags);
+    return receive_unscreened(s, live_fd(s, fd), msg, flags);
 }
 
 } // namespace

@@ -304,6 +304,7 @@ namespace {
 ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
     char buffer[kFilePiece];
+    const Call call(s, CallKind::kWait); // as one call, which outlives its descriptor
     std::size_t done = 0;
     while (done < count) {
         const std::size_t piece = std::min(count - done, kFilePiece);
@@ -311,7 +312,7 @@ ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::siz
             offset != nullptr ? ::pread64(in_fd, buffer, piece, *offset) : libc::real.read(in_fd, buffer, piece);
         if (got <= 0)
             return done != 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
-        const ssize_t sent = tcp::send(s, fd, buffer, static_cast<std::size_t>(got), 0);
+        const ssize_t sent = tcp::send(s, live_fd(s, fd), buffer, static_cast<std::size_t>(got), 0);
         const ssize_t moved = std::max<ssize_t>(sent, 0);
         if (offset != nullptr)
             *offset += moved;

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "compat/src/base/arguments.hpp"
@@ -257,7 +258,7 @@ ssize_t answer(const Receive &call)
 }
 
 // A wait that only the kernel can end begins with looks, for VMA_RX_POLL_INIT. False: a signal ended it.
-[[gnu::noinline]] bool poll_before_sleep(const Socket &s, int fd, int flags)
+[[gnu::noinline]] bool poll_before_sleep(Socket &s, int fd, int flags)
 {
     if ((flags & MSG_DONTWAIT) != 0 || s.nonblocking.load(std::memory_order_relaxed))
         return true;
@@ -266,29 +267,32 @@ ssize_t answer(const Receive &call)
     const bool timed = timeout >= 0 && (time < 0 || timeout * mux::kNanosPerMicro < time);
     const std::int64_t end = time < 0 && !timed ? kForever : now_ns() + (timed ? timeout * mux::kNanosPerMicro : time);
     const std::uint32_t signals = libc::signal_counts().interrupting;
-    pollfd p = {fd, POLLIN, 0};
-    while (libc::uncancelled::poll_now(&p, 1) == 0 && now_ns() < end)
+    for (pollfd p = {fd, POLLIN, 0}; libc::uncancelled::poll_now(&p, 1) == 0 && now_ns() < end; p.fd = live_fd(s, fd))
         if (libc::signal_counts().interrupting != signals)
             return false;
     return true;
 }
 
-// False: it became offloaded before we were in.
+// `kernel(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Kernel>
 [[gnu::noinline]] bool receive_kernel_only(Socket &s, int fd, int flags, const Kernel &kernel, ssize_t &n)
 {
     if (wants_offload(s)) [[unlikely]]
         offload(s, fd);
-    if (config::params().rx_poll_init != 0 && !offloaded(s) && !poll_before_sleep(s, fd, flags)) [[unlikely]] {
-        n = give(-EINTR);
-        return true;
+    std::optional<Call> spin; // both waits are one call, which outlives its descriptor
+    if (config::params().rx_poll_init != 0 && !offloaded(s)) [[unlikely]] {
+        spin.emplace(s, CallKind::kWait);
+        if (!poll_before_sleep(s, fd, flags)) {
+            n = give(-EINTR);
+            return true;
+        }
     }
     {
         const Call call(s, CallKind::kBlockedReceive);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : kernel();
+        n = error != 0 ? give(-error) : by_live_fd(s, fd, kernel);
     }
     if (n >= 0)
         s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -316,7 +320,7 @@ int fail(const Socket &s, ssize_t result)
         if (result != 0)
             return fail(s, result);
         call.fd = live_fd(s, call.fd);
-        const auto kernel = [&call] { return receive_by_kernel(call.s, call.fd, &call.msg, call.flags); };
+        const auto kernel = [&call](int live) { return receive_by_kernel(call.s, live, &call.msg, call.flags); };
         ssize_t n = 0;
         if (!offloaded(s) &&
             receive_kernel_only(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
@@ -361,9 +365,9 @@ bool only_by_kernel(const Socket &s, int flags)
 
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
-    const auto kernel = [=, &s] { return receive_by_kernel(s, fd, msg, flags); };
+    const auto kernel = [=, &s](int live) { return receive_by_kernel(s, live, msg, flags); };
     if (only_by_kernel(s, flags) || refused_message(*msg) != 0)
-        return kernel();
+        return kernel(fd);
     ssize_t n = 0;
     if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, n))
         return receive_here(s, fd, *msg, flags);
@@ -372,15 +376,15 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About *about)
 {
-    const auto kernel = [=, &s] {
+    const auto kernel = [=, &s](int live) {
         if (!force)
-            return receive_by_kernel(s, fd, msg, flags);
-        const ssize_t length = libc::real.recv(fd, nullptr, 0, flags | MSG_PEEK);
+            return receive_by_kernel(s, live, msg, flags);
+        const ssize_t length = libc::real.recv(live, nullptr, 0, flags | MSG_PEEK);
         return length < 0 ? length : ssize_t{give(-EIO)};
     };
     ssize_t n = 0;
     if (only_by_kernel(s, flags))
-        return kernel();
+        return kernel(fd);
     if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
         return n;
     Receive call = {s, fd, *msg, flags};
@@ -415,8 +419,8 @@ int refused_place(const sockaddr *from, const socklen_t *from_len)
 
 ssize_t receive_tracked(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
-    const auto kernel = [=, &s] {
-        return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len), flags);
+    const auto kernel = [=, &s](int live) {
+        return by_os_received(s, libc::real.recvfrom(live, buf, len, flags, from, from_len), flags);
     };
     ssize_t n = 0;
     if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
@@ -449,8 +453,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
 bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout,
                                   int &n)
 {
-    const auto kernel = [=, &s] {
-        const int got = libc::real.recvmmsg(fd, messages, count, flags, timeout);
+    const auto kernel = [=, &s](int live) {
+        const int got = libc::real.recvmmsg(live, messages, count, flags, timeout);
         for (int i = 0; i < got && offloaded(s); ++i) // it became so meanwhile
             learn_overflows(s, &messages[i].msg_hdr);
         return static_cast<ssize_t>(by_os_received(s, messages, got, flags));
@@ -459,7 +463,7 @@ bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned
     if ((flags & kKernelOnly) == 0 && !offloaded(s) && has_told_losses(s, fd)) [[unlikely]]
         return false; // each message has to be looked at
     if (only_by_kernel(s, flags))
-        result = kernel();
+        result = kernel(fd);
     else if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, result))
         return false;
     n = static_cast<int>(result);

@@ -4,12 +4,15 @@
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <thread>
+#include <vector>
 
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/table/stream.hpp"
@@ -135,6 +138,58 @@ void under_a_send_whose_descriptor_is_closed(void **)
     assert_int_equal(behind_its_descriptor(pair.a, pair.b, send, read), 1);
 }
 
+// A file takes the number.
+struct Squatter {
+    int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    explicit Squatter(int number) { assert_int_equal(fd, number); }
+    ~Squatter() { ::close(fd); }
+    Squatter(const Squatter &) = delete;
+    Squatter &operator=(const Squatter &) = delete;
+};
+
+// It is one call, of many pieces, and outlives its descriptor between two of them as well.
+void under_a_file_whose_descriptor_is_closed(void **)
+{
+    constexpr std::size_t kSize = 4'000'000;
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    std::vector<std::uint8_t> bytes(kSize);
+    for (std::size_t i = 0; i < kSize; ++i)
+        bytes[i] = byte_at(pair.a.sent + i, pair.a.key);
+    const int file = ::memfd_create("bytes", MFD_CLOEXEC);
+    assert_int_equal(::pwrite(file, bytes.data(), kSize, 0), kSize);
+    const int number = pair.a.fd;
+    const auto send = [&](Stream &s, int fd) { return sock::send_file(s, fd, file, nullptr, kSize); };
+    const auto read = [&] {
+        const Squatter squatter(number);
+        while (pair.b.received < pair.a.sent + kSize)
+            receive_some(pair.b, pair.a, 65536, 0);
+    };
+    assert_int_equal(behind_its_descriptor(pair.a, pair.b, send, read), kSize);
+    ::close(file);
+}
+
+// Another descriptor of the socket is open.
+void under_a_receive_by_a_number_that_is_given_away(void **)
+{
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    End second = {::dup(pair.b.fd), pair.b.s};
+    sock::track_dup(pair.b.fd, second.fd);
+    const int number = second.fd;
+    char byte = 0;
+    const auto receive = [&](Stream &s, int fd) { return sock::receive(s, fd, &byte, 1, 0); };
+    const auto send = [&] {
+        const Squatter squatter(number);
+        send_some(pair.a, 1);
+        while (pair.b.s->waiters.load() != 0)
+            ::sched_yield();
+    };
+    assert_int_equal(behind_its_descriptor(second, pair.a, receive, send), 1);
+}
+
 void in_the_middle(std::array<bool, 2> leaves)
 {
     Pair pair;
@@ -176,6 +231,8 @@ int main()
         cmocka_unit_test(under_one_that_waits_for_room),
         cmocka_unit_test(under_a_receive_whose_descriptor_is_closed),
         cmocka_unit_test(under_a_send_whose_descriptor_is_closed),
+        cmocka_unit_test(under_a_file_whose_descriptor_is_closed),
+        cmocka_unit_test(under_a_receive_by_a_number_that_is_given_away),
         cmocka_unit_test(the_sender_in_the_middle),
         cmocka_unit_test(the_receiver_in_the_middle),
         cmocka_unit_test(both_in_the_middle),
