@@ -16,11 +16,13 @@
 #include "compat/src/config/log_callback.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/config/state.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/report.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/this_thread.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::config {
 
@@ -152,16 +154,22 @@ private:
     sigset_t before_;
 };
 
-// What the function itself causes to be logged goes where the log went before.
+struct InCallback {
+    bool &called = libc::t_libc.in_log_callback;
+    void end() { called = false; }
+};
+
+// What the function itself causes to be logged goes where the log went before. It may jump.
 bool call_back(Level level, const Line &line)
 {
-    bool &called = libc::t_libc.in_log_callback;
+    InCallback in;
     const LogCallback callback = g_config.log.callback.load(std::memory_order_acquire);
-    if (callback == nullptr || called)
+    if (callback == nullptr || in.called)
         return false;
-    called = true;
+    const libc::WhenLeft<InCallback, &InCallback::end> left(in);
+    in.called = true;
     callback(static_cast<int>(level), line.text());
-    called = false;
+    in.end();
     return true;
 }
 
@@ -173,11 +181,11 @@ void write_line(Level level, const Line &line)
     if (file < 0 && !g_config.log.stderr_usable.load(std::memory_order_relaxed))
         return;
     if (g_config.log.bare) {
-        (void)!libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size());
+        (void)!libc::uncancelled::write(file >= 0 ? file : kStderr, line.text(), line.size());
         return;
     }
     const NoWriteSignals quiet;
-    if (libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size()) < 0 &&
+    if (libc::uncancelled::write(file >= 0 ? file : kStderr, line.text(), line.size()) < 0 &&
         (errno == EPIPE || errno == EFBIG))
         quiet.take_back();
 }

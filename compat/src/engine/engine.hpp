@@ -66,8 +66,10 @@ std::uint32_t place_for_input(Socket &s, int fd);
 
 // Reading a queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
 void engine_leave(RingMask rings = kMainRing);
+// The same by a jump out of a handler, whose stack may be small.
+void engine_leave_by_jump(RingMask rings);
 // A thread sleeps on the main ring, and nothing has come for which it would wake. One that has been woken may be in a
-// handler of a signal for long, or have left its wait by a jump.
+// handler of a signal for long.
 bool engine_watches_itself();
 
 // By a call that doesn't wait, before it says that there is nothing.
@@ -79,13 +81,15 @@ inline unsigned engine_look(RingMask rings = kMainRing)
 }
 
 // A thread that is about to sleep in the kernel on descriptors. While registered, kick_sleepers() (a socket became
-// offloaded) and wake() end its sleep through wake_fd(), the thread's own eventfd; the destructor drains it.
+// offloaded) and wake() end its sleep through wake_fd(), the thread's own eventfd; the destructor drains it, or makes
+// the sleep look again that this one, in a handler, has interrupted.
 // Order of use: construct, look at all conditions again, sleep.
 class Sleeper
 {
 public:
-    explicit Sleeper(std::uint32_t place = kNoPlace); // at one (places.hpp) it has no descriptor
+    explicit Sleeper(std::uint32_t place); // at one (places.hpp) it has no descriptor
     ~Sleeper();
+    static void make_descriptor(); // the thread's, unless it has it; before the first one without a place
     Sleeper(const Sleeper &) = delete;
     Sleeper &operator=(const Sleeper &) = delete;
     int wake_fd() const { return fd_; }
@@ -100,12 +104,18 @@ public:
 
 private:
     friend void kick_sleepers();
+    friend void sleepers_after_fork_in_child();
+    void enlist();
+    void go_on_in_child();
+    void drain() const;
     void enter_place(std::uint32_t place);
     void leave_place() const;
 
     Sleeper *next_ = nullptr;
     Sleeper *prev_ = nullptr;
     int fd_ = -1;
+    const int outer_; // what handlers were to wake before: the sleep that one of them interrupted
+    const unsigned process_;
     bool empty_ = false;
     fi_vma_place *place_ = nullptr;
     std::uint32_t turn_ = 0; // of the place, when it was constructed

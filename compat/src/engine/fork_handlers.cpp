@@ -15,6 +15,7 @@
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/engine/this_thread.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/next_symbol.hpp"
 #include "compat/src/libc/real.hpp"
@@ -72,6 +73,7 @@ template <int kNumber> struct Registration {
         if (t_engine.fork_by != kNoRegistration)
             return;
         const libc::KeepErrno keep;
+        libc::enter_critical(); // a handler that forks, or jumps, finds this one over
         t_engine.fork_by = kNumber;
         fork_begins();
         run_prepare();
@@ -84,6 +86,7 @@ template <int kNumber> struct Registration {
         run_after(&ForkHandlers::parent);
         fork_ends_in_parent();
         t_engine.fork_by = kNoRegistration;
+        libc::leave_critical();
     }
     static void child()
     {
@@ -93,6 +96,7 @@ template <int kNumber> struct Registration {
         run_after(&ForkHandlers::child);
         fork_ends_in_child();
         t_engine.fork_by = kNoRegistration;
+        libc::leave_critical();
     }
     // As pthread_atfork() does, which is code of libc's in this file, on a page of its own when a program starts. With
     // no object whose end would be theirs: this library is not unloaded, and a destructor behind ours may fork.

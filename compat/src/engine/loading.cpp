@@ -12,6 +12,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/provider.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/futex.hpp"
 #include "compat/src/libc/sections.hpp"
 
@@ -82,15 +83,24 @@ bool wait_for_a_while(Load &l)
     return true;
 }
 
-bool load_if_wanted(Load &l)
+// False: nobody wants it, or another thread does it.
+bool begin_loading(Load &l)
 {
+    const libc::Stretch stretch; // a handler that jumps finds it begun
     std::uint32_t wanted = kWanted;
     if (l.state.load(std::memory_order_relaxed) != kWanted ||
         !l.state.compare_exchange_strong(wanted, kLoading, std::memory_order_acquire))
         return false;
-    const int saved = errno;
     if (!start_loader(l))
         load(&l); // no thread is to be had: whoever is in the loader's way now has to go out of it
+    return true;
+}
+
+bool load_if_wanted(Load &l)
+{
+    const int saved = errno;
+    if (!begin_loading(l))
+        return false;
     const bool done = wait_for_a_while(l);
     if (!done)
         VMA_LOG(kDebug, "a library is not loaded yet, as another thread opens one: connections are accelerated when it "

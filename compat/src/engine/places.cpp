@@ -20,6 +20,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/socket_state.hpp"
 
@@ -40,14 +41,23 @@ void wake_at(fi_vma_place &place)
     libc::futex_wake_shared(place.turn);
 }
 
-// A cancellation point, as the call is that it is part of. The thread may end between any two instructions of this
-// function: it owns nothing.
+// What the thread's type of cancellation was.
+struct CancelType {
+    int before = PTHREAD_CANCEL_DEFERRED;
+
+    void put_back() { ::pthread_setcanceltype(before, nullptr); }
+};
+
+// A cancellation point, as the call is that it is part of: the thread may end, or jump, between any two instructions of
+// this function.
 [[gnu::noinline]] void wait_cancellably(const std::uint32_t &word, std::uint32_t value, const timespec *limit)
 {
-    int before = 0;
-    ::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+    CancelType type;
+    ::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type.before); // known, before it is changed for the sleep
+    const libc::WhenLeft<CancelType, &CancelType::put_back> left(type);
+    ::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
     libc::futex_wait_shared(word, value, limit);
-    ::pthread_setcanceltype(before, nullptr);
+    type.put_back();
 }
 
 std::uint64_t mark_of(const Socket &s)
@@ -125,7 +135,7 @@ void open_places(const fi_vma_places &places)
 
 bool close_places()
 {
-    constexpr int kMostLooks = 1000; // a second: who has left its sleep by a jump may be counted until its thread ends
+    constexpr int kMostLooks = 1000; // a second: a thread may be in a handler of a signal for long
     g_engine.places.open.store(false, std::memory_order_seq_cst);
     for (int i = 0; i < kMostLooks && g_engine.places.sleepers.load(std::memory_order_seq_cst) != 0; ++i) {
         kick_sleepers();
@@ -209,13 +219,8 @@ void Sleeper::enter_place(std::uint32_t place)
     libc::set_signal_wake_fd(libc::kTurnAtPlace - static_cast<int>(place));
 }
 
-// In a child that a handler has made meanwhile, it is the parent's.
 void Sleeper::leave_place() const
 {
-    const fi_vma_place *const places = g_engine.places.places.load(std::memory_order_acquire);
-    if (places == nullptr || place_ < places ||
-        place_ >= places + g_engine.places.count.load(std::memory_order_relaxed))
-        return;
     __atomic_fetch_sub(&place_->asleep, 1, __ATOMIC_SEQ_CST);
     g_engine.places.sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -233,6 +238,8 @@ void Sleeper::sleep_at_place(std::int64_t until_ns) const
     }
     g_engine.places.sleeps.fetch_add(1, std::memory_order_relaxed);
     wait_cancellably(place_->turn, turn_, until_ns != kForever ? &limit : nullptr);
+    if (place_ == nullptr) // in the child of a fork by a handler, which has not the memory either
+        return;
     if (__atomic_load_n(&place_->turn, __ATOMIC_RELAXED) != turn_)
         g_engine.places.wakes.fetch_add(1, std::memory_order_relaxed);
 }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "compat/src/base/helper_wake.hpp"
 #include "compat/src/base/read_queue.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/places.hpp"
@@ -14,6 +15,7 @@
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sink.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -234,6 +236,14 @@ bool engine_watches_itself()
     // A rate limit of a device's endpoint is kept by who reads its queue.
     return g_engine.devices.open.load(std::memory_order_relaxed) == 0 &&
            will_be_woken(g_engine.asleep, engine_wait_fd());
+}
+
+void engine_leave_by_jump(RingMask rings)
+{
+    if (libc::on_alternate_stack())
+        wake_resting_helper();
+    else
+        engine_leave(rings);
 }
 
 void engine_leave(RingMask rings)

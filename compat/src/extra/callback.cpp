@@ -16,6 +16,7 @@
 #include "compat/src/extra/receive.hpp"
 #include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
@@ -73,6 +74,7 @@ int ask(sock::Socket &s, State &state, int fd, iovec *parts, std::size_t count, 
         info.hw_timestamp = time_of(about->hardware_ns);
         info.sw_timestamp = time_of(about->arrived_ns);
     }
+    const libc::OutsideStretches outside; // of a wait that looks at what is ready
     return callback(fd, count, parts, &info, state.callback_context.load(std::memory_order_relaxed));
 }
 

@@ -2,8 +2,11 @@
 // What closes descriptors. Our own ones (private_fd.hpp) stay open whatever the program closes.
 #include "compat/src/intercept/export.hpp"
 
+#include <pthread.h>
+
 #include "compat/src/config/log.hpp"
 #include "compat/src/intercept/call_log.hpp"
+#include "compat/src/libc/critical.hpp"
 
 namespace vma::intercept {
 
@@ -22,13 +25,25 @@ int close_the_programs(unsigned first, unsigned last, int flags)
     return from <= last ? libc::by_kernel(real.close_range(from, last, flags)) : 0;
 }
 
-[[gnu::noinline]] int close_ours(int fd)
+// Who leaves it, by cancellation or a handler's jump, has closed the descriptor or has it as it was.
+int close_as_a_whole(int fd)
 {
-    VMA_LOG(kDebug, "ENTER: close(fd=%d)", fd);
+    int before = 0;
+    const libc::Stretch stretch;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     retire(fd);
     if (fd == STDERR_FILENO)
         config::stderr_closed();
-    return left("close", libc::by_kernel(real.close(fd)));
+    const int result = libc::by_kernel(real.close(fd));
+    ::pthread_setcancelstate(before, nullptr);
+    return result;
+}
+
+[[gnu::noinline]] int close_ours(int fd)
+{
+    VMA_LOG(kDebug, "ENTER: close(fd=%d)", fd);
+    ::pthread_testcancel();
+    return left("close", close_as_a_whole(fd));
 }
 
 void closing_stdio(FILE *stream)
@@ -66,6 +81,7 @@ VMA_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept
 {
     if (first > last || (flags & static_cast<int>(CLOSE_RANGE_CLOEXEC)) != 0)
         return real.close_range(first, last, flags); // closes nothing
+    const libc::Stretch stretch;
     retire_range(first, last);
     return close_the_programs(first, last, flags);
 }
@@ -73,6 +89,7 @@ VMA_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept
 VMA_EXPORT void closefrom(int first) noexcept
 {
     const unsigned from = first > 0 ? static_cast<unsigned>(first) : 0;
+    const libc::Stretch stretch;
     retire_range(from, ~0U);
     if (close_the_programs(from, ~0U, 0) != 0)
         real.closefrom(first); // knows what to do where the kernel has no close_range()

@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/intercept/call_log.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/table/read_urings.hpp"
 #include "compat/src/table/uring.hpp"
@@ -48,6 +49,7 @@ template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate
         errno = EBUSY;
         return -1;
     }
+    const libc::Stretch stretch; // a handler that jumps finds the number as it was, or as it is to be
     if (ours(new_fd) && open_number(old_fd))
         retire(new_fd);
     const int fd = duplicate();

@@ -17,6 +17,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/touches.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::libc {
 
@@ -354,6 +355,16 @@ bool on_alternate_stack()
 {
     stack_t stack = {};
     return ::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+}
+
+// Not inlined, so that all that lives is above its frame.
+[[gnu::noinline]] void cut_back(_pthread_cleanup_buffer &buffer)
+{
+    const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    if (reinterpret_cast<std::uintptr_t>(t_libc.to_undo) > here || on_alternate_stack())
+        return;
+    buffer.__prev = nullptr;
+    t_libc.to_undo = &buffer;
 }
 
 int set_sigaction(int signal, const struct sigaction *action, struct sigaction *old)

@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 
@@ -42,7 +43,7 @@ int make_private(int fd)
 {
     int moved = real.fcntl(fd, F_DUPFD_CLOEXEC, first_number());
     if (moved >= 0)
-        real.close(fd);
+        uncancelled::close(fd);
     else
         moved = fd;
     g_private.ours.add(moved);
@@ -54,7 +55,7 @@ void close_private(int fd)
     if (fd < 0)
         return;
     g_private.ours.remove(fd);
-    real.close(fd);
+    uncancelled::close(fd);
 }
 
 } // namespace vma::libc

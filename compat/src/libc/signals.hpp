@@ -31,14 +31,11 @@ inline void set_signal_wake_fd(int fd)
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-class SignalWake
+// A handler that sleeps itself puts it back. -1: nothing sleeps that a handler is to wake.
+inline int signal_wake_fd()
 {
-public:
-    explicit SignalWake(int fd) { set_signal_wake_fd(fd); }
-    ~SignalWake() { set_signal_wake_fd(-1); }
-    SignalWake(const SignalWake &) = delete;
-    SignalWake &operator=(const SignalWake &) = delete;
-};
+    return t_libc.signals.wake_fd;
+}
 
 // A handler that runs on an alternate stack can't tell by addresses how deep the interrupted call lies.
 bool on_alternate_stack();

@@ -2,6 +2,7 @@
 // What is kept of a thread on the floors below the sockets'. Its own; handlers that interrupt it see it too.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -37,7 +38,8 @@ struct ThisThread {
     std::uint32_t id;      // stats/count.hpp: gettid(); 0: not asked for yet
     bool in_log_callback;  // config/log.cpp
     Turns turns;
-    pid_t vfork_caller; // vfork.hpp: who called it; 0: no vfork() since the last look
+    _pthread_cleanup_buffer *to_undo; // when_left.hpp: of the outermost call of ours that is on libc's list
+    pid_t vfork_caller;               // vfork.hpp: who called it; 0: no vfork() since the last look
 };
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit ThisThread t_libc;
 

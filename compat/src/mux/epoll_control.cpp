@@ -3,6 +3,7 @@
 // is taken over, which the kernel's set doesn't have at the time, is judged here by the kernel's rules.
 #include <errno.h>
 
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
@@ -151,6 +152,7 @@ int remove(Set &set, const Target &target)
 
 int control(Set &set, int op, const Target &target, const epoll_event *event)
 {
+    const libc::Stretch stretch; // a handler that jumps finds it done, and told
     bool unmoved = false;
     bool was_taken = false;
     int result = 0;

@@ -17,6 +17,7 @@
 #include "compat/src/base/spin_habit.hpp"
 #include "compat/src/base/stable_pool.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/stats/layout.hpp"
 #include "compat/src/table/socket.hpp"
 
@@ -282,8 +283,29 @@ enum class Heeds : std::uint8_t {
 // What is ready of the first `most` on the list, each entry once. `round`: of a look whose kernel's part is to be
 // reported with this; 0: there is none.
 int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, Heeds heeds = Heeds::kNothing);
-bool go_to_sleep(Set &set); // false: there is something on the list
-void wake_up(Set &set);
+
+// A sleep in a set, from before the last look at the list until it is over, also if it ends by a jump.
+class SetSleep
+{
+public:
+    explicit SetSleep(Set &set);
+    ~SetSleep() { end(); }
+    SetSleep(const SetSleep &) = delete;
+    SetSleep &operator=(const SetSleep &) = delete;
+
+    bool begin();                   // a handler from here on ends the sleep. False: there is something on the list
+    bool arm(sock::RingMask rings); // sock::engine_arm()
+    void end();                     // keeps errno
+
+private:
+    Set &set_;
+    const int outer_; // what handlers were to wake before
+    const unsigned process_;
+    bool counted_ = false;
+    sock::RingMask armed_ = 0;
+    const libc::WhenLeft<SetSleep, &SetSleep::end> when_left_{*this};
+};
+
 void relay(Set &set); // on leaving: others sleep, and what is left may be for them
 
 // Takes the kernel's news of taken entries out of the side set, and wake-ups, whoever they were for: after it the

@@ -13,11 +13,14 @@
 #include "compat/src/base/spin_time.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/when_left.hpp"
+#include "compat/src/mux/aware_wait.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/kernel_wait.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -87,42 +90,48 @@ public:
     {
     }
 
-    int run()
+    // Before it is waited. False: there is nothing yet.
+    bool look_first(int &n)
     {
-        const config::Params &params = config::params();
-        KernelTurn kernel(params.select_poll_os_ratio, params.select_skip_os, set_.kernel_share);
-        const bool due = kernel.due_at_call(mixed());
+        const bool due = kernel_.due_at_call(mixed());
         ours_first_ = kernel_had_all();
         const bool asked = due && !ours_first_;
-        int n = look(kernel, asked);
+        n = look(asked);
         if (n == 0 && deadline_.immediate() && !sure_) {
             poll_engine(set_, sock::engine_drain);
             n = report();
         }
-        if (n == 0 && deadline_.immediate()) {
-            n = asked ? 0 : look_at_both();
-        } else if (n == 0) {
-            deadline_.start();
-            SpinTime time = goes_by_habit(params.select_poll_learns)
-                                ? SpinTime(set_.spins, rest_, deadline_.end())
-                                : SpinTime(params.select_poll * kNanosPerMicro, deadline_.end(),
-                                           gives_way(params.select_poll_gives_way) ? &rest_ : nullptr);
-            if (time.spins())
-                n = spin(kernel, time);
-            if (n == 0) {
-                while (n == 0)
-                    n = sleep();
-                time.slept();
-            }
-            if (n == kTimedOut)
-                n = 0;
+        if (n == 0 && !deadline_.immediate())
+            return false;
+        n = end(n == 0 && !asked ? look_at_both() : n);
+        return true;
+    }
+
+    int wait_longer()
+    {
+        const config::Params &params = config::params();
+        deadline_.start();
+        SpinTime time = goes_by_habit(params.select_poll_learns)
+                            ? SpinTime(set_.spins, rest_, deadline_.end())
+                            : SpinTime(params.select_poll * kNanosPerMicro, deadline_.end(),
+                                       gives_way(params.select_poll_gives_way) ? &rest_ : nullptr);
+        int n = time.spins() ? spin(time) : 0;
+        if (n == 0) {
+            while (n == 0)
+                n = sleep();
+            time.slept();
         }
+        return end(n == kTimedOut ? 0 : n);
+    }
+
+private:
+    int end(int n)
+    {
         const libc::KeepErrno keep;
         relay(set_);
         return count_.done(n);
     }
 
-private:
     static constexpr int kTimedOut = INT_MIN;
 
     bool mixed() const { return is_mixed(set_); }
@@ -254,13 +263,13 @@ private:
         return look_at_both();
     }
 
-    int look(KernelTurn &kernel, bool kernel_first)
+    int look(bool kernel_first)
     {
         sure_ = poll_rings() == 0;
         if (!kernel_first)
             return report();
         const int n = look_at_both();
-        kernel.done();
+        kernel_.done();
         return n;
     }
 
@@ -276,11 +285,11 @@ private:
 
     bool interrupted() const { return libc::signal_counts().all != handlers_; }
 
-    int spin(KernelTurn &kernel, SpinTime &time)
+    int spin(SpinTime &time)
     {
         SpinMask mask(mask_);
         for (;;) {
-            const int n = look(kernel, kernel.due_in_spin());
+            const int n = look(kernel_.due_in_spin());
             if (n > 0)
                 time.hit();
             if (n != 0)
@@ -295,15 +304,15 @@ private:
     // Sleeps until something happens. 0: look again.
     int sleep()
     {
-        if (!go_to_sleep(set_))
+        SetSleep sleep(set_);
+        if (!sleep.begin())
             return report();
         const sock::RingMask rings =
             sock::open_rings(set_.rings.load(std::memory_order_acquire)); // more come with a kick
         watch_engine(set_, rings);
-        const libc::SignalWake wake(set_.kick_fd); // a handler from here on ends the sleep
         const bool stays = interrupted();
-        if (stays || !sock::engine_arm(rings)) {
-            wake_up(set_);
+        if (stays || !sleep.arm(rings)) {
+            sleep.end();
             poll_engine(set_, sock::engine_drain); // who is taking what is there may need this processor
             poll_rings();
             const int n = report();
@@ -318,8 +327,7 @@ private:
                                       : libc::real.ppoll(nullptr, 0, timeout, mask_); // all its descriptors are closed
         const int error = errno;
         count_.awake();
-        sock::engine_woken(rings);
-        wake_up(set_);
+        sleep.end();
         int side = kNoNews;
         int n = kernel_events(slept, side);
         // Behind events of the kernel also where the engine's mark is not among them: another thread may have taken
@@ -345,36 +353,12 @@ private:
     const int max_;
     Deadline &deadline_;
     const sigset_t *const mask_;
+    KernelTurn kernel_{config::params().select_poll_os_ratio, config::params().select_skip_os, set_.kernel_share};
     WaitCount count_{record_of(set_)};
     const std::uint32_t handlers_ = libc::signal_counts().all;
     bool ours_first_ = false; // the kernel had all of the last call
     bool sure_ = false;       // nothing was in the engine's queue at the last look
     std::uint64_t round_ = 0; // of the last look at the kernel
-};
-
-class AwareWait // marks the thread as being in a wait that uses the set's descriptors
-{
-public:
-    AwareWait(ThreadRecord &record, Set &set)
-        : record_(record), set_(set), outer_(record.aware_wait.load(std::memory_order_relaxed))
-    {
-        record_.aware_wait.store(&set, std::memory_order_relaxed);
-        order_record();
-    }
-    ~AwareWait()
-    {
-        record_.aware_wait.store(outer_, std::memory_order_release);
-        order_record();
-        if (set_.dead.load(std::memory_order_acquire)) [[unlikely]]
-            recycle_if_unused(set_);
-    }
-    AwareWait(const AwareWait &) = delete;
-    AwareWait &operator=(const AwareWait &) = delete;
-
-private:
-    ThreadRecord &record_;
-    Set &set_;
-    Set *const outer_; // of the wait that a signal handler, which called us, interrupted
 };
 
 // What the kernel found for a thread that knew of no entries in user space. 0: nothing of the program's.
@@ -397,8 +381,16 @@ int after_kernel_only_wait(Set &set, ThreadRecord &record, epoll_event *events, 
 int aware_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, int max, Deadline &deadline,
                const sigset_t *mask)
 {
+    Wait wait(set, record.rest, epfd, events, max, deadline, mask);
+    {
+        const libc::Stretch stretch; // a handler finds the thread in no wait
+        const AwareWait aware(record, set);
+        if (int n = 0; wait.look_first(n))
+            return n;
+    }
     AwareWait aware(record, set);
-    return Wait(set, record.rest, epfd, events, max, deadline, mask).run();
+    const libc::WhenLeft<AwareWait, &AwareWait::leave> left(aware);
+    return wait.wait_longer();
 }
 
 // What epoll_wait() does once it is known that the set is more than a kernel set.

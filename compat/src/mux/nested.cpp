@@ -5,7 +5,7 @@
 #include <poll.h>
 
 #include "compat/src/base/fence.hpp"
-#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
 namespace vma::mux {
@@ -78,13 +78,14 @@ bool list_ready(Set &set)
 
 bool set_readable(Set &set)
 {
+    const libc::Stretch stretch; // who is counted in it counts himself out
     set.users.fetch_add(1, std::memory_order_seq_cst);
     bool readable = false;
     if (!set.dead.load(std::memory_order_seq_cst)) {
         const bool engine = drain_side(set); // its marker in the kernel set must not be taken for an event
         readable = list_ready(set);
         pollfd kernel = {set.epfd, POLLIN, 0};
-        readable = readable || libc::real.poll(&kernel, 1, 0) > 0;
+        readable = readable || libc::uncancelled::poll_now(&kernel, 1) > 0;
         if (engine || set.ready.load(std::memory_order_relaxed) != 0)
             kick(set); // the drained wake-up may have been for one who sleeps in it
     }

@@ -196,7 +196,8 @@ int select(int nfds, fd_set *in, fd_set *out, fd_set *err, const timespec *timeo
     }
     pollfd *next = fds;
     sets.each([&sets, &next](int fd) { *next++ = {fd, sets.events(fd), 0}; });
-    int n = PollWait(*record, *frame, fds, count, Style::kSelect, deadline, mask).run();
+    PollWait wait(*record, *frame, fds, count, Style::kSelect, deadline, mask); // has `fds` until its end
+    int n = wait.run();
     if (n >= 0)
         n = write_back(sets, fds, count);
     return tell_left(n, deadline, timeout, left);

@@ -13,6 +13,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
 namespace vma::mux {
@@ -58,6 +59,13 @@ PollWait::PollWait(ThreadRecord &record, Frame &frame, pollfd *fds, nfds_t count
 PollWait::~PollWait()
 {
     frame_.release();
+}
+
+// Without the destructor. It has taken from the queues what others sleep for.
+void PollWait::leave()
+{
+    frame_.release();
+    sock::engine_leave_by_jump(left_);
 }
 
 int PollWait::run()
@@ -165,6 +173,7 @@ int PollWait::kernel_only()
 {
     if (deadline_.immediate())
         return look_at_kernel();
+    const libc::WhenLeft<PollWait, &PollWait::leave> left(*this);
     deadline_.start();
     int n = 0;
     while (n == 0)
@@ -188,6 +197,7 @@ int PollWait::aware()
         return n;
     if (deadline_.immediate())
         return look_at_kernel();
+    const libc::WhenLeft<PollWait, &PollWait::leave> left(*this);
     deadline_.start();
     SpinTime time = time_to_spin();
     if (time.spins())
@@ -339,18 +349,6 @@ void PollWait::attach()
     }
 }
 
-void PollWait::detach()
-{
-    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
-        Looked &looked = looked_[i];
-        if (looked.set != nullptr)
-            unwatch_set(*looked.set, looked.watcher);
-        else
-            sock::unwatch(looked.watcher);
-    }
-    frame_.sleeper.reset();
-}
-
 // The kernel may go on about something that isn't ready for the program (a FIN behind bytes that came by the endpoint,
 // room in a socket that isn't used). Such bits are left out, for a while, or until the socket has other news.
 void PollWait::mute()
@@ -427,16 +425,15 @@ int PollWait::sleep()
         unmute(); // with room to send
     const std::uint32_t place = this->place();
     const bool on_descriptors = place == sock::kNoPlace;
-    frame_.sleeper.emplace(place);
-    frame_.notified.store(false, std::memory_order_relaxed);
+    frame_.begin_sleep(place);
     attach();
     const sock::RingMask rings = frame_.looked_count != 0 ? sock::open_rings(this->rings()) : 0;
     left_ |= rings;
     int n = changed() ? kAgain : ours();
     const bool over = n == 0 && interrupted();
     const bool stays = n != 0 || over;
-    if (stays || !(on_descriptors ? sock::engine_arm(rings) : sock::engine_rest())) {
-        detach(); // which changes errno
+    if (stays || !(on_descriptors ? frame_.arm(rings) : sock::engine_rest())) {
+        frame_.end_sleep(); // which changes errno
         if (stays)
             sock::engine_poll(rings);
         else
@@ -449,9 +446,8 @@ int PollWait::sleep()
     const int slept = sleep_at(place, rings);
     const int error = errno;
     counted_.awake();
-    if (on_descriptors)
-        sock::engine_woken(rings);
-    detach();
+    frame_.woken();
+    frame_.end_sleep();
     const bool found = sock::engine_poll(rings) != 0;
     rings_ = rings;
     n = on_descriptors && slept >= 0 && (!found || ask_kernel() >= 0) ? collect() : ours();

@@ -59,7 +59,7 @@ private:
     void mute();
     void unmute();
     void attach();
-    void detach();
+    void leave();
 
     ThreadRecord &record_;
     Frame &frame_;

@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/wait/thread_record.hpp"
 
@@ -225,7 +228,8 @@ void kick(Set &set)
 
 unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask))
 {
-    t_wait.polling = &set; // not for longer: a signal handler may jump out of the wait
+    const libc::Stretch stretch; // no handler waits for a set, or jumps, while it is set
+    t_wait.polling = &set;
     const unsigned events = poll(set.rings.load(std::memory_order_relaxed));
     t_wait.polling = nullptr;
     return events;
@@ -254,6 +258,7 @@ int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t ro
     unsigned budget = most; // ends although entries come back all the time
     int n = 0;
     while (budget > 0 && n < max) {
+        const libc::Stretch stretch; // entries that are picked are on no list until they are settled
         Picked picked[kBatch];
         const unsigned room = static_cast<unsigned>(max - n);
         unsigned count = pick(set, picked, std::min({room, budget, kBatch}), round);
@@ -275,6 +280,9 @@ int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t ro
     return n;
 }
 
+namespace {
+
+// False: there is something on the list.
 bool go_to_sleep(Set &set)
 {
     LockGuard guard(set.ready_lock);
@@ -288,6 +296,46 @@ void wake_up(Set &set)
 {
     LockGuard guard(set.ready_lock);
     set.asleep.store(set.asleep.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+}
+
+} // namespace
+
+SetSleep::SetSleep(Set &set)
+    : set_(set), outer_(libc::signal_wake_fd()), process_(g_waits.process.load(std::memory_order_relaxed))
+{
+}
+
+bool SetSleep::begin()
+{
+    const libc::Stretch stretch;
+    counted_ = go_to_sleep(set_);
+    if (counted_)
+        libc::set_signal_wake_fd(set_.kick_fd);
+    return counted_;
+}
+
+bool SetSleep::arm(sock::RingMask rings)
+{
+    const libc::Stretch stretch;
+    const bool idle = sock::engine_arm(rings);
+    if (idle)
+        armed_ = rings;
+    return idle;
+}
+
+void SetSleep::end()
+{
+    const libc::KeepErrno keep;
+    const libc::Stretch stretch;
+    const bool is_child = process_ != g_waits.process.load(std::memory_order_relaxed);
+    if (counted_)
+        libc::set_signal_wake_fd(is_child ? -1 : outer_);
+    if (armed_ != 0 && !is_child)
+        sock::engine_woken(armed_);
+    if (counted_ && !is_child)
+        wake_up(set_);
+    counted_ = false;
+    armed_ = 0;
 }
 
 void relay(Set &set)
@@ -309,7 +357,8 @@ bool drain_side(Set &set)
     epoll_event events[kBatch];
     int n = side >= 0 ? kBatch : 0;
     while (n == kBatch) {
-        n = libc::real.epoll_wait(side, events, kBatch, 0);
+        const libc::Stretch stretch; // the kernel tells it once
+        n = libc::uncancelled::epoll_now(side, events, kBatch);
         for (int i = 0; i < n; ++i) {
             if (events[i].data.u64 == kEngineMarker) {
                 engine = true;

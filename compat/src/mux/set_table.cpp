@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which descriptors are epoll sets, from creation to the last close, through dup and fork, and the calls by which the
 // socket layer tells of sockets that change sides or close.
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -231,6 +232,7 @@ void recycle_if_unused(Set &set)
 {
     if (!set.dead.load(std::memory_order_seq_cst))
         return;
+    const libc::Stretch stretch;
     synchronise_records();
     if (any_wait(set) || set.users.load(std::memory_order_seq_cst) != 0 ||
         set.pooled.exchange(true, std::memory_order_acq_rel))

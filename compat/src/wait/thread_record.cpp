@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Records are linked once and reused by later threads, never freed. Frames of calls that were left by siglongjmp are
-// known by their stack address: a frame deeper on the stack than the call that starts now belongs to no one any more.
+// Records are linked once and reused by later threads, never freed. Calls that are left by siglongjmp release their
+// frames (libc/when_left.hpp). Where one did not, it is known by its stack address: a frame deeper on the stack than
+// the call that starts now belongs to no one any more.
 #include "compat/src/wait/thread_record.hpp"
 
 #include <linux/membarrier.h>
@@ -12,6 +13,7 @@
 #include <new>
 
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
 #include "compat/src/stats/layout.hpp"
@@ -84,8 +86,13 @@ template <typename T> Scratch<T>::~Scratch()
 
 template <typename T> void Scratch<T>::unmap()
 {
-    if (items_ != nullptr)
-        ::munmap(items_, room_ * sizeof(T));
+    T *const items = items_;
+    const std::size_t room = room_;
+    items_ = nullptr; // first: a handler may jump out of here
+    room_ = 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (items != nullptr)
+        ::munmap(items, room * sizeof(T));
 }
 
 template <typename T> T *Scratch<T>::at_least(std::size_t count)
@@ -111,13 +118,39 @@ void notify_frame(sock::Watcher *watcher, std::uint32_t)
         frame.sleeper->wake();
 }
 
+void Frame::begin_sleep(std::uint32_t place)
+{
+    const libc::Stretch stretch;
+    if (place == sock::kNoPlace)
+        sock::Sleeper::make_descriptor();
+    sleeper.emplace(place);
+    notified.store(false, std::memory_order_relaxed);
+}
+
+bool Frame::arm(sock::RingMask rings)
+{
+    const libc::Stretch stretch;
+    const bool idle = sock::engine_arm(rings);
+    if (idle)
+        armed = rings;
+    return idle;
+}
+
+void Frame::woken()
+{
+    if (armed == 0)
+        return;
+    const libc::Stretch stretch;
+    sock::engine_woken(armed);
+    armed = 0;
+}
+
 bool Frame::watch_one(sock::Socket &socket, std::uint32_t place)
 {
     Looked *const item = looked.at_least(1);
     if (item == nullptr)
         return false;
-    sleeper.emplace(place);
-    notified.store(false, std::memory_order_relaxed);
+    begin_sleep(place);
     *item = {};
     item->watcher.notify = notify_frame;
     item->watcher.keeps_time = true;
@@ -128,10 +161,8 @@ bool Frame::watch_one(sock::Socket &socket, std::uint32_t place)
     return true;
 }
 
-void Frame::release()
+void Frame::end_sleep()
 {
-    if (stack == 0)
-        return;
     Looked *const items = looked.at_least(0);
     for (std::size_t i = 0; i < looked_count; ++i) {
         if (items[i].set != nullptr)
@@ -139,8 +170,19 @@ void Frame::release()
         else
             sock::unwatch(items[i].watcher);
     }
-    looked_count = 0;
+    if (!sleeper)
+        return;
+    const libc::Stretch stretch;
     sleeper.reset();
+}
+
+void Frame::release()
+{
+    if (stack == 0)
+        return;
+    woken();
+    end_sleep();
+    looked_count = 0;
     stack = 0;
 }
 
@@ -171,13 +213,18 @@ Frame *acquire_frame()
     const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
     Frame **link = &record->frames;
     Frame *free_frame = nullptr;
+    bool left = false;
     for (; *link != nullptr; link = &(*link)->deeper) {
         Frame *const frame = *link;
-        if (frame->stack != 0 && frame->stack <= here && !libc::on_alternate_stack())
-            frame->release(); // its call was left by a jump
+        if (frame->stack != 0 && frame->stack <= here && !libc::on_alternate_stack()) {
+            left = true;
+            frame->release(); // a jump that libc knew nothing of left its call
+        }
         if (frame->stack == 0 && free_frame == nullptr)
             free_frame = frame;
     }
+    if (left)
+        libc::set_signal_wake_fd(-1); // of several the last one to go is not the outermost
     if (free_frame == nullptr) {
         free_frame = make<Frame>();
         if (free_frame == nullptr)
@@ -219,8 +266,26 @@ bool any_wait(const Set &set)
     return false;
 }
 
+namespace {
+
+// Of the thread that a handler has forked in: it is counted nowhere, and on no list of a socket's or a set's.
+void go_on_in_child(Frame &frame)
+{
+    frame.armed = 0;
+    Looked *const items = frame.looked.at_least(0);
+    for (std::size_t i = 0; i < frame.looked_count; ++i) {
+        items[i].watcher.socket = nullptr;
+        items[i].watcher.in_set = false;
+    }
+}
+
+} // namespace
+
 void forget_other_threads()
 {
+    if (t_wait.record != nullptr)
+        for (Frame *frame = t_wait.record->frames; frame != nullptr; frame = frame->deeper)
+            go_on_in_child(*frame);
     for (ThreadRecord *record = g_waits.first.load(std::memory_order_acquire); record != nullptr;
          record = record->next) {
         if (record == t_wait.record)
@@ -230,6 +295,7 @@ void forget_other_threads()
         for (Frame *frame = record->frames; frame != nullptr; frame = frame->deeper) {
             frame->looked_count = 0; // what they watched, and the list of sleepers, begin anew in this process
             new (&frame->sleeper) std::optional<sock::Sleeper>;
+            frame->armed = 0;
             frame->stack = 0;
         }
         record->used.store(false, std::memory_order_relaxed);

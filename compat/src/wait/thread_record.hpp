@@ -59,12 +59,18 @@ struct Frame {
     std::size_t looked_count = 0;
     std::optional<sock::Sleeper> sleeper;
     std::atomic<bool> notified{false};
+    sock::RingMask armed = 0; // rings that count it among those who sleep
     std::uintptr_t stack = 0; // where its call lies; 0: free
     Frame *deeper = nullptr;
 
-    // For a sleep on this socket alone, at that place, or on descriptors. False: no memory.
+    // From here on it hears of kicks: at that place, or on descriptors (sock::kNoPlace).
+    void begin_sleep(std::uint32_t place);
+    // The same for a sleep on this socket alone, which it watches. False: no memory.
     bool watch_one(sock::Socket &socket, std::uint32_t place);
-    void release(); // detaches all watchers; the frame is free again
+    bool arm(sock::RingMask rings); // sock::engine_arm()
+    void woken();                   // sock::engine_woken(), where it has armed them
+    void end_sleep();               // detaches all watchers
+    void release();                 // all that is left of these; the frame is free again
 };
 
 struct ThreadRecord {
@@ -101,6 +107,7 @@ struct Waits {
     // wait.cpp; own lock.
     alignas(64) sock::Mutex sleepers_lock;
     sock::Sleeper *sleepers = nullptr;
+    std::atomic<unsigned> process{0}; // another number in a forked child, where nobody counts who slept in the parent
     alignas(64) std::atomic<unsigned> fence{0};
 };
 extern constinit Waits g_waits;

@@ -2,6 +2,7 @@
 // Waiting for an offloaded socket: a spin on the completion queue, then a sleep on everything that can bring news. Also
 // the list of sleeping threads.
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -12,13 +13,16 @@
 #include <iterator>
 
 #include "compat/src/base/clock.hpp"
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/base/spin_time.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
@@ -99,12 +103,12 @@ bool sends_by_kernel(const Socket &s)
 }
 
 // What the kernel is to tell meanwhile, until `turn` at most. 0: look again.
-int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &sleeper, RingMask ring,
-                    std::int64_t turn)
+int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, mux::Frame &frame, std::int64_t turn)
 {
+    Sleeper &sleeper = *frame.sleeper;
     const bool kernel_carries = (events & POLLOUT) == 0 || (sends_by_kernel(s) && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
-                    {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(ring))), POLLIN, 0},
+                    {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(frame.armed))), POLLIN, 0},
                     {sleeper.wake_fd(), POLLIN, 0}};
     timespec timeout = {};
     const std::int64_t until = std::min(wait.deadline_ns, turn);
@@ -115,7 +119,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &
         fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
     sleeper.told(fds[2].revents);
-    engine_woken(ring);
+    frame.woken();
     const bool by_kernel = protocol(s).messages || waits_for_kernel(s, static_cast<std::uint32_t>(events));
     if ((fds[0].revents & events) != 0 && by_kernel)
         return 1;
@@ -131,10 +135,10 @@ int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
 
 // One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or
 // cancellation.
-int sleep_once(Socket &s, int fd, short events, const Wait &wait)
+int sleep_once(Socket &s, int fd, short events, const Wait &wait, mux::Frame *&frame)
 {
     const std::uint32_t place = events == POLLIN ? place_for_input(s, fd) : kNoPlace;
-    mux::Frame *const frame = mux::acquire_frame();
+    frame = mux::acquire_frame();
     if (frame == nullptr || !frame->watch_one(s, place)) { // no memory
         if (frame != nullptr)
             frame->release();
@@ -146,13 +150,12 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
     int result = check(s, events, wait);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
     const bool at_place = place != kNoPlace && ring == kMainRing;
-    const bool stays = result == 0 && !(at_place ? engine_rest() : place == kNoPlace && engine_arm(ring));
+    const bool stays = result == 0 && !(at_place ? engine_rest() : place == kNoPlace && frame->arm(ring));
     if (stays)
         result = is_over(wait) ? -EAGAIN : 0;
     else if (result == 0)
-        result = at_place
-                     ? sleep_at_place(wait, *frame->sleeper)
-                     : sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
+        result = at_place ? sleep_at_place(wait, *frame->sleeper)
+                          : sleep_in_kernel(s, fd, events, wait, *frame, std::min(turn, turn_of(s, events)));
     frame->release();
     // Who is taking what is there may need this processor: a look that passes it by would only come back here.
     if (stays)
@@ -195,9 +198,24 @@ mux::SpinTime time_to_spin(Socket &s, short events, const Wait &wait)
     return {(events & POLLOUT) != 0 ? s.send_spins : s.receive_spins, record->rest, wait.deadline_ns};
 }
 
+// A wait that has begun. Who leaves it has taken from the queue what others sleep for.
+struct Waiting {
+    Socket &s;
+    mux::Frame *frame = nullptr; // of its last sleep
+
+    void leave()
+    {
+        if (frame != nullptr)
+            frame->release();
+        engine_leave_by_jump(ring_of(s));
+    }
+};
+
 // Of what was not ready at once.
 int wait_longer(Socket &s, int fd, short events, Wait &wait, mux::SpinTime time)
 {
+    Waiting waiting = {s};
+    const libc::WhenLeft<Waiting, &Waiting::leave> left(waiting);
     const bool receives = (events & POLLIN) != 0;
     int result = time.spins() ? spin(s, fd, events, wait, time) : 0;
     if (result > 0) {
@@ -210,7 +228,7 @@ int wait_longer(Socket &s, int fd, short events, Wait &wait, mux::SpinTime time)
     if (receives)
         stats::add(record_of(s).now.rx.poll_miss);
     while (result == 0) {
-        result = sleep_once(s, fd, events, wait);
+        result = sleep_once(s, fd, events, wait, waiting.frame);
         if (result == 0)
             result = check(s, events, wait);
         if (result == 0 && s.kernel_news.load(std::memory_order_acquire))
@@ -258,17 +276,30 @@ int make_wake_fd()
 
 } // namespace
 
+void Sleeper::make_descriptor()
+{
+    if (mux::t_wait.wake_fd < 0)
+        mux::t_wait.wake_fd = make_wake_fd();
+}
+
 Sleeper::Sleeper(std::uint32_t place)
+    : outer_(libc::signal_wake_fd()), process_(mux::g_waits.process.load(std::memory_order_relaxed))
 {
     if (place != kNoPlace) {
         enter_place(place);
     } else {
-        if (mux::t_wait.wake_fd < 0)
-            mux::t_wait.wake_fd = make_wake_fd();
         fd_ = mux::t_wait.wake_fd;
+        if (fd_ >= 0 && fd_ == outer_)
+            drain(); // it would end this sleep; the destructor makes it good
         libc::set_signal_wake_fd(fd_);
     }
-    LockGuard guard(mux::g_waits.sleepers_lock);
+    const LockGuard guard(mux::g_waits.sleepers_lock);
+    enlist();
+}
+
+void Sleeper::enlist()
+{
+    prev_ = nullptr;
     next_ = mux::g_waits.sleepers;
     if (next_ != nullptr)
         next_->prev_ = this;
@@ -277,7 +308,8 @@ Sleeper::Sleeper(std::uint32_t place)
 
 Sleeper::~Sleeper()
 {
-    libc::set_signal_wake_fd(-1);
+    const bool is_child = process_ != mux::g_waits.process.load(std::memory_order_relaxed);
+    libc::set_signal_wake_fd(is_child ? -1 : outer_);
     {
         LockGuard guard(mux::g_waits.sleepers_lock);
         if (next_ != nullptr)
@@ -287,12 +319,26 @@ Sleeper::~Sleeper()
         else
             mux::g_waits.sleepers = next_;
     }
-    if (place_ != nullptr)
+    if (place_ != nullptr && !is_child) // else it is the parent's
         leave_place();
-    if (fd_ < 0 || empty_)
-        return;
+    if (fd_ >= 0 && fd_ == outer_)
+        wake(); // the outer one looks again
+    else if (fd_ >= 0 && !empty_)
+        drain();
+}
+
+void Sleeper::drain() const
+{
     std::uint64_t count;
     [[maybe_unused]] const ssize_t n = libc::uncancelled::read(fd_, &count, sizeof count);
+}
+
+// It has neither the parent's place nor, where none of its own could be had, a descriptor.
+void Sleeper::go_on_in_child()
+{
+    place_ = nullptr;
+    fd_ = fd_ >= 0 ? mux::t_wait.wake_fd : -1;
+    enlist();
 }
 
 void kick_sleepers()
@@ -302,13 +348,41 @@ void kick_sleepers()
         sleeper->wake();
 }
 
+namespace {
+
+// The parent's thread sleeps on the file that this one has. Where a handler has made this process, the call that it has
+// interrupted goes on by its number.
+void renew_wake_fd()
+{
+    const int fd = mux::t_wait.wake_fd;
+    if (fd < 0)
+        return;
+    const int own = sandboxed() || libc::signal_wake_fd() == -1 ? -1 : ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (own >= 0 && libc::real.dup3(own, fd, O_CLOEXEC) == fd) {
+        libc::uncancelled::close(own);
+        return;
+    }
+    if (own >= 0)
+        libc::uncancelled::close(own);
+    libc::close_private(fd);
+    mux::t_wait.wake_fd = -1;
+    mux::g_waits.wake_key.set(nullptr, close_wake_fd);
+}
+
+} // namespace
+
 void sleepers_after_fork_in_child()
 {
+    mux::g_waits.process.fetch_add(1, std::memory_order_relaxed);
     mux::g_waits.sleepers_lock.reset();
     mux::g_waits.sleepers = nullptr;
-    if (mux::t_wait.wake_fd >= 0)
-        libc::close_private(mux::t_wait.wake_fd); // shared with the parent's thread
-    mux::t_wait.wake_fd = -1;
+    renew_wake_fd();
+    if (libc::signal_wake_fd() != mux::t_wait.wake_fd)
+        libc::set_signal_wake_fd(-1); // an epoll set's, which is the parent's
+    mux::ThreadRecord *const record = mux::t_wait.record;
+    for (mux::Frame *frame = record != nullptr ? record->frames : nullptr; frame != nullptr; frame = frame->deeper)
+        if (frame->sleeper)
+            frame->sleeper->go_on_in_child();
 }
 
 } // namespace vma::sock

@@ -21,8 +21,8 @@ namespace {
 
 using namespace fabtest;
 
-constexpr int kRuns = 1500; // of the handler
-constexpr int kJumps = 300; // each leaves a call where it is: not all that it may leave is mended yet (doc/unstable.md)
+constexpr int kRuns = 1500;  // of the handler
+constexpr int kJumps = 3000; // each leaves a call where it is
 constexpr int kMicroseconds = 400;
 constexpr char kPlain = 'p', kHandlers = 'h', kAnswer = 'a';
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Signals, jumps and cancellation while a call waits. No scenario depends on when a signal comes: alarms repeat until
 // the call has told what it does with one.
+#include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 #include <csetjmp>
 #include <pthread.h>
@@ -363,4 +366,92 @@ SCENARIO(cancelled_receive)
     me.step();
     me.say("%s", receive_text(me.fd, 11).c_str());
     send_text(me.fd, "ok");
+}
+
+namespace {
+
+int g_strays; // children that found one of their files written to, or did not end
+pid_t g_parent;
+
+// In a child: all numbers that are free lead to one file. Nobody but the program writes to it, whatever a signal that
+// ends a sleep was to wake in the parent.
+bool file_is_let_be()
+{
+    const int file = ::eventfd(0, EFD_NONBLOCK);
+    for (int next = file; next >= 0;)
+        next = ::fcntl(file, F_DUPFD, 0);
+    for (int i = 0; i < 10; ++i)
+        ::raise(SIGUSR1);
+    std::uint64_t count = 0;
+    return ::read(file, &count, sizeof count) < 0 && errno == EAGAIN;
+}
+
+// It goes on using the socket.
+bool look_once(int fd)
+{
+    char byte;
+    pollfd p{fd, POLLIN, 0};
+    return ::poll(&p, 1, 0) == 0 && ::recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+void fork_in_handler(int)
+{
+    const int saved = errno;
+    static int runs;
+    const pid_t child = ::fork();
+    const bool goes_back = ++runs % 2 == 0; // into the call, which is over for it as well
+    if (child == 0 && (!file_is_let_be() || !goes_back))
+        ::_exit(goes_back ? 1 : 0);
+    int status = 0;
+    if (child == 0)
+        return;
+    if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
+        g_strays = g_strays + 1;
+    errno = saved;
+}
+
+// The handler of the signal that ends the call forks. The child goes on in the handler, and then in the call, or not.
+template <typename Call> void forked_in(Side &me, const char *name, Call call)
+{
+    if (me.server) {
+        me.step();
+        send_text(me.fd, "over");
+        return;
+    }
+    ::signal(SIGUSR1, [](int) {});
+    g_parent = ::getpid();
+    for (int i = 0; i < 2; ++i) {
+        const Alarms alarms(20, false, fork_in_handler);
+        const auto result = call();
+        if (::getpid() != g_parent)
+            ::_exit(result < 0 && errno == EINTR && look_once(me.fd) ? 0 : 1);
+        me.show(name, result);
+    }
+    me.say("%d strays", g_strays);
+    me.step();
+    me.say("%s", receive_text(me.fd, 4).c_str());
+}
+
+} // namespace
+
+SCENARIO(forked_in_receive)
+{
+    char byte;
+    forked_in(me, "recv", [&] { return ::recv(me.fd, &byte, 1, 0); });
+}
+
+SCENARIO(forked_in_poll)
+{
+    const int other = ::eventfd(0, 0);
+    pollfd fds[] = {{me.fd, POLLIN, 0}, {other, POLLIN, 0}};
+    forked_in(me, "poll", [&] { return ::poll(fds, 2, -1); });
+}
+
+SCENARIO(forked_in_epoll_wait)
+{
+    const int set = must(::epoll_create1(0), "epoll_create1");
+    epoll_event event{};
+    event.events = EPOLLIN;
+    must(::epoll_ctl(set, EPOLL_CTL_ADD, me.fd, &event), "epoll_ctl");
+    forked_in(me, "epoll_wait", [&] { return ::epoll_wait(set, &event, 1, -1); });
 }
