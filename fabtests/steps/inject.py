@@ -24,11 +24,11 @@ def chunks(points, size):
     return [points[i:i + size] for i in range(0, len(points), size)]
 
 
-def all_points(harness, where, surveys=2):
+def all_points(harness, where, every, surveys=2):
     """Threads run side by side, so one survey is not as the other: what any of them has seen."""
     points, verdicts = {}, set()
     for _ in range(surveys):
-        survey = harness.survey(where)
+        survey = harness.survey(where, every)
         for point in survey["points"]:
             place, _, at = point.partition("@")
             points.setdefault((place, at.rpartition(":")[2]), point)  # wherever the library was mapped
@@ -36,10 +36,19 @@ def all_points(harness, where, surveys=2):
     return list(points.values()), verdicts
 
 
-def everything(harness, stretches, faults, table, say):
+def by_survey(stretches, faults):
+    """Yields (where, whether each instruction is a point, the faults that apply there with these points)."""
     for where in stretches:
+        for every in (False, True):
+            some = [fault for fault in faults if (fault in steps.SIGNALS) == every and steps.applies(where.scenario, fault)]
+            if some:
+                yield where, every, some
+
+
+def everything(harness, stretches, faults, table, say):
+    for where, every, faults in by_survey(stretches, faults):
         began = time.monotonic()
-        points, verdicts = all_points(harness, where)
+        points, verdicts = all_points(harness, where, every)
         say(f"{where}: {len(points)} points; surveys: {', '.join(sorted(v for v, _ in verdicts))}")
         for fault in faults:
             may = steps.allowed(fault, harness.on_the_kernel(where, fault))
@@ -58,11 +67,11 @@ def sample(harness, stretches, faults, table, seed, seconds, each=5):
     for where in chance.sample(stretches, len(stretches)):
         (then if any(where.scenario == other.scenario for other in first) else first).append(where)
     until = time.monotonic() + seconds
-    for where in first + then:
+    for where, every, some in by_survey(first + then, faults):
         if time.monotonic() > until:
             break
-        points = harness.survey(where)["points"]
-        for fault in faults:
+        points = harness.survey(where, every)["points"]
+        for fault in some:
             chosen = chance.sample(points, min(each, len(points)))
             table.add(where, fault, harness.run(where, fault, chosen), steps.allowed(fault, harness.on_the_kernel(where, fault)))
 

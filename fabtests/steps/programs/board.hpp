@@ -30,10 +30,14 @@ struct Flow {
 
 constexpr unsigned kNobodyCounts = ~0U;
 
+// What the victim's handler of SIGUSR1 does, wherever it comes.
+enum Handler : unsigned { kNoHandler, kLooks, kJumps };
+
 struct Board {
     std::atomic<bool> with_library; // both sides have it: the connection has to be offloaded before the stretch
     std::atomic<int> buffer;        // SO_SNDBUF and SO_RCVBUF; 0 leaves the defaults
     std::atomic<unsigned> victim;   // the role that is stepped
+    std::atomic<unsigned> handler;
     std::atomic<int> port;
     std::atomic<bool> offloaded[2];         // what this role sends goes by an endpoint
     std::atomic<unsigned> rounds;           // of the ping-pong, once the writer knows

@@ -45,6 +45,7 @@ constexpr Scenario kScenarios[] = {
     {"end_close", kWriter, Thread::kMain, "close() with bytes unread"},
     {"end_exit", kWriter, Thread::kMain, "exit() with bytes unread"},
     {"read_end", kReader, Thread::kMain, "reading what is there, and the end"},
+    {"epoll_reader", kReader, Thread::kMain, "epoll_wait() and recv(), again and again, to the end"},
     {"close_reader", kReader, Thread::kMain, "close() without having read"},
     {"fork_writer", kWriter, Thread::kMain, "fork(), the child sends, the parent goes on"},
     {"fork_reader", kReader, Thread::kMain, "fork(), the child reads to the end"},

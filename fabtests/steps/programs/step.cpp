@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// step --talker PROGRAM --scenario NAME --fault none|kill|stop|stop-kill [--preload LIBRARY] [--buffer BYTES] [--every]
-// [--pause MILLISECONDS] survey|POINT...: runs the two sides of a connection for each. A survey steps one of them
-// through the scenario's stretch, instruction by instruction, and names its points. A point is gone to at full speed,
-// and the fault happens there. What became of every byte is printed, as a line of JSON. fabtests/steps/inject.py is
-// what people call.
+// step --talker PROGRAM --scenario NAME --fault none|kill|stop|stop-kill|signal|jump [--preload LIBRARY]
+// [--buffer BYTES] [--every] [--pause MILLISECONDS] survey|POINT...: runs the two sides of a connection for each. A
+// survey steps one of them through the scenario's stretch, instruction by instruction, and names its points. A point is
+// gone to at full speed, and the fault happens there. What became of every byte is printed, as a line of JSON.
+// fabtests/steps/inject.py is what people call.
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
@@ -20,6 +20,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <system_error>
@@ -38,7 +39,7 @@ using fabtest::must;
 constexpr double kSettled = 0.04;   // seconds without a byte: the peer has done what it can
 constexpr double kWaitsLong = 0.03; // in one system call: the reader is what it waits for
 
-enum class Fault { kNone, kKill, kStop, kStopKill };
+enum class Fault { kNone, kKill, kStop, kStopKill, kSignal, kJump };
 
 struct Order {
     const char *talker = nullptr, *preload = nullptr;
@@ -104,6 +105,7 @@ private:
     pid_t pids_[2] = {};
     std::map<pid_t, int> ended_;
     bool killed_ = false, reached_ = false, alone_ = false; // alone_: nobody is left
+    bool left_ = false;                                     // its stretch: it does nothing more than to end
     unsigned steps_ = 0;
     std::vector<std::string> points_;
     std::string where_, verdict_ = "ok", detail_;
@@ -119,6 +121,7 @@ Run::Run(const Order &order) : order_(order)
     board_->with_library = order.preload != nullptr;
     board_->buffer = order.buffer;
     board_->victim = order.scenario->victim;
+    board_->handler = order.fault == Fault::kSignal ? kLooks : order.fault == Fault::kJump ? kJumps : kNoHandler;
     for (Flow &flow : board_->flows) {
         flow.wrong = -1;
         flow.end = kOpen;
@@ -205,6 +208,11 @@ void Run::inject(Tracee &tracee)
     const pid_t victim = pids_[order_.scenario->victim];
     reached_ = true;
     where_ = tracee.where();
+    left_ = order_.fault == Fault::kJump;
+    if (board_->handler != kNoHandler) {
+        tracee.detach(SIGUSR1);
+        return;
+    }
     killed_ = order_.fault != Fault::kStop;
     if (order_.fault == Fault::kKill) {
         ::kill(victim, SIGKILL);
@@ -356,7 +364,7 @@ void Run::judge_flow(Role sender)
         say("doubled", numbers);
     else if (flow.end == 0 && flow.read < flow.accepted)
         say("lost", numbers);
-    else if (killed_ && order_.scenario->victim == reader)
+    else if ((killed_ || left_) && order_.scenario->victim == reader)
         return; // it can't say more
     else if (flow.end > 0)
         say("reset", numbers);
@@ -421,11 +429,11 @@ Point point_of(const char *name)
 
 Fault fault_of(const char *name)
 {
-    const char *const names[] = {"none", "kill", "stop", "stop-kill"};
-    for (int i = 0; i < 4; ++i)
+    const char *const names[] = {"none", "kill", "stop", "stop-kill", "signal", "jump"};
+    for (std::size_t i = 0; i < std::size(names); ++i)
         if (std::strcmp(name, names[i]) == 0)
             return static_cast<Fault>(i);
-    fabtest::die("--fault %s: none, kill, stop or stop-kill", name);
+    fabtest::die("--fault %s: none, kill, stop, stop-kill, signal or jump", name);
 }
 
 void print_scenarios()

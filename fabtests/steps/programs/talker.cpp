@@ -2,7 +2,9 @@
 // talker writer|reader SCENARIO [--heir FD]: one side of the stepped connection. It calls sockets as any program does;
 // the step harness runs it with the library, without, and stops and kills it anywhere in its stretch.
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -261,6 +263,19 @@ void fork_reader(const Side &side)
     ::waitpid(child, nullptr, 0);
 }
 
+void read_by_epoll(const Side &side)
+{
+    const int set = ::epoll_create1(0);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    ::epoll_ctl(set, EPOLL_CTL_ADD, side.fd, &event);
+    for (;;) {
+        if (::epoll_wait(set, &event, 1, -1) == 1 && side.receive_some(3000) <= 0)
+            break;
+    }
+    ::close(set);
+}
+
 void read_stepped(const Side &side, const std::string &name, char *program)
 {
     wait_for(side.board->full);
@@ -274,6 +289,8 @@ void read_stepped(const Side &side, const std::string &name, char *program)
         pin(side);
     else if (name == "read_end")
         side.read_to_end();
+    else if (name == "epoll_reader")
+        read_by_epoll(side);
     else if (name == "close_reader")
         ::close(side.fd);
     else
@@ -300,6 +317,48 @@ void read_scenario(Side &side, const std::string &name, char *program)
         read_all(side, !closed_there && name != "fork_reader");
 }
 
+// ---- a signal in the stretch
+
+Side *g_side;
+sigjmp_buf g_way_out;
+
+// Each call that waits for locks of the one that it has interrupted, and moves no byte.
+void look(int)
+{
+    const int saved = errno;
+    char byte;
+    pollfd one{g_side->fd, POLLIN | POLLOUT, 0};
+    static_cast<void>(::poll(&one, 1, 0));
+    static_cast<void>(::recv(g_side->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
+    static_cast<void>(::send(g_side->fd, &byte, 0, MSG_DONTWAIT | MSG_NOSIGNAL));
+    errno = saved;
+}
+
+void jump(int)
+{
+    siglongjmp(g_way_out, 1);
+}
+
+void install_handler(Side &side)
+{
+    g_side = &side;
+    struct sigaction action = {};
+    action.sa_handler = side.board->handler == kJumps ? jump : look;
+    action.sa_flags = SA_RESTART;
+    if (side.board->handler != kNoHandler && side.is_victim())
+        ::sigaction(SIGUSR1, &action, nullptr);
+}
+
+// What its call has sent or read is not known: it reads no more, and what it has sent ends.
+[[noreturn]] void end_behind_jump(const Side &side)
+{
+    if (side.role == kWriter)
+        finish(side, End::kShutdown);
+    ::close(side.fd);
+    side.end_stretch();
+    std::exit(0);
+}
+
 } // namespace
 
 // argv: writer|reader SCENARIO [--heir FD]
@@ -318,6 +377,9 @@ int main(int argc, char **argv)
         return 0;
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    install_handler(side);
+    if (sigsetjmp(g_way_out, 1) != 0)
+        end_behind_jump(*g_side);
     side.role == kWriter ? write_scenario(side, argv[2], argv[0]) : read_scenario(side, argv[2], argv[0]);
     return 0;
 }

@@ -96,8 +96,10 @@ bool Tracee::follow_new_thread(unsigned which)
     return step == Step::kStands;
 }
 
-void Tracee::detach()
+void Tracee::detach(int signal)
 {
+    if (signal != 0)
+        signal_ = signal;
     if (attached_ && !stands_) {
         ::ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr);
         for (int ticks = 0; attached_ && !stands_ && ticks < kTicksMost; ++ticks)
