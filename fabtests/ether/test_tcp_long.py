@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from lib import build, patience
+from lib import build, limits, patience
 from lib.tcp import FAMILIES, PORT, bridged, no_offloads
 from lib.wire import LEFT, Asked, inside
 
@@ -151,8 +151,7 @@ def descriptors():
 def test_many_at_once(run, descriptors, hosts, serve):
     """All open at the same time, and each has sent before the first one reads."""
     count, size = AT_ONCE, 20_000
-    if descriptors < count + 100:
-        pytest.skip(f"RLIMIT_NOFILE allows {descriptors} descriptors, {count + 100} are wanted")
+    limits.needs_descriptors(count + 100)
     no_offloads(run, hosts.right)
     server = serve(hosts.left, LEFT)
     data = os.urandom(size)

@@ -13,12 +13,13 @@ import time
 
 import pytest
 
-from lib import build, patience, shared_dir
+from lib import build, limits, patience, shared_dir
 
 PROGRAM = "posix/programs/soak/soak"
 SECONDS = float(os.environ.get("FABTESTS_SOAK_SECONDS") or (45 if build.sanitized() else 240))
 WITHOUT = os.environ.get("FABTESTS_SOAK_WITHOUT", "")  # names of operations, with commas between: by hand only
 ROUND = 5  # seconds; then everything is closed and looked at
+DESCRIPTORS = 2300  # programs/soak has numbers up to there
 HANGS = 500  # seconds: the soak finds what hangs, and ends it, in less
 FIRST_SEED = int(os.environ["FABTESTS_SEED"])  # conftest.py draws it
 
@@ -29,6 +30,7 @@ def command(run, seed, without, *more):
 
 
 def soak(run, seed, without, *more):
+    limits.needs_descriptors(DESCRIPTORS)
     argv = [str(word) for word in command(run, seed, without, *more)]
     env = {"VMA_TRACELEVEL": "debug", "VMA_LOG_FILE": str(run.log_dir / "soak.%d.log")}
     proc = run.start("soak", argv, env=env, timeout=HANGS)

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from lib import build, pairing, peers, shared_dir
+from lib import build, limits, pairing, peers, shared_dir
 from lib.transfer import Transfer
 
 MIB = 1 << 20
@@ -410,9 +410,7 @@ def test_log_file_that_cannot_be(run, pair, work):
 @pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED, pairing.VMA_SERVER)
 def test_two_thousand_connections(run, pair):
     needed = 8192
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        pytest.skip(f"RLIMIT_NOFILE allows {hard} descriptors, {needed} are wanted")
+    hard = limits.needs_descriptors(needed)
     options = {"preexec": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard)), "timeout": 120}
     server, client = peers.run_both(run, pair, "sockets/programs/many", 2000, 8000, 5, server_options=options,
                                     client_options=options)

@@ -20,6 +20,7 @@ constexpr unsigned kStreams = 8192;           // of one run
 constexpr std::uint64_t kDatagrams = 1 << 22; // likewise
 constexpr unsigned kHolders = 16;             // processes that hold one side of a stream
 constexpr unsigned kChildren = 64;
+constexpr int kDescriptors = 2300; // below it are all that duplicate() asks for
 
 // One call, for the report of a failure.
 struct Record {

@@ -9,10 +9,12 @@
 #include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -102,6 +104,15 @@ void own_network()
     lo.ifr_flags = IFF_UP;
     must(::ioctl(fd, SIOCSIFFLAGS, &lo), "lo up");
     ::close(fd);
+}
+
+// A user has 1,024 as a rule, and root in a container more. Workers inherit it.
+void allow_descriptors()
+{
+    rlimit limit{};
+    must(::getrlimit(RLIMIT_NOFILE, &limit), "getrlimit");
+    limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, kDescriptors);
+    must(::setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
 }
 
 bool is_stopped(pid_t pid)
@@ -343,6 +354,7 @@ void Driver::print_totals() const
 int Driver::run()
 {
     own_network();
+    allow_descriptors();
     must(::prctl(PR_SET_CHILD_SUBREAPER, 1), "PR_SET_CHILD_SUBREAPER");
     for (unsigned i = 0; i < kWorkers; ++i)
         start(i);
