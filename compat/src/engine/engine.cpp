@@ -74,6 +74,7 @@ void publish(const Objects &o)
 int open_objects()
 {
     Objects o;
+    bool threadless = false;
     fi_provider *const provider = sock::provider();
     if (provider == nullptr || !open_offers())
         return -1; // said already
@@ -99,8 +100,14 @@ int open_objects()
         publish(o);
         open_places(places);
         result = start_helper_thread(help_engine);
+        threadless = result != 0;
     }
-    if (result == -FI_ENODATA)
+    if (threadless)
+        VMA_LOG(kWarn,
+                "the library can't start a thread: %s, may the user have no more (RLIMIT_NPROC)?; all connections stay "
+                "on the kernel",
+                strerror(-result));
+    else if (result == -FI_ENODATA)
         VMA_LOG(kWarn,
                 "the provider has no device local, is it excluded by FI_VMA_DEVICE?; all connections stay on the "
                 "kernel");
