@@ -10,11 +10,13 @@ from lib import build, expect, files, nginx, pairing, patience, ports
 
 pytestmark = pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 
-# `threads`: as many on a machine of any size.
+# `nbthread`: as many on a machine of any size. `insecure-fork-wanted`: else it sets RLIMIT_NPROC to 0, which holds for all users but root, and
+# the library can't start its thread (doc/sandboxes.md).
 HAPROXY = """
 global
     maxconn 2000
     nbthread 2
+    insecure-fork-wanted
     stats socket {work}/haproxy.sock mode 600 level admin expose-fd listeners
 defaults
     mode {mode}
