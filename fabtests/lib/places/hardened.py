@@ -196,11 +196,15 @@ def protect_system(keep):
             read_only(folder)
 
 
-def protect_home():
+def protect_home(keep):
     own_mounts()
-    for folder in "/home", "/root", "/run/user":
-        if os.path.isdir(folder):
-            mount("tmpfs", folder, "tmpfs", MS_RDONLY, "mode=755")
+    homes = [folder for folder in ("/home", "/root", "/run/user") if os.path.isdir(folder)]
+    kept = Kept((keep, CHECKOUT), homes)
+    for folder in homes:
+        mount("tmpfs", folder, "tmpfs", data="mode=755")
+    kept.put_back()
+    for folder in homes:
+        mount(folder, folder, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 
 def private_devices():
@@ -292,7 +296,7 @@ SWITCHES = {
     "PrivateDevices": lambda keep: private_devices(),
     "PrivateUsers": lambda keep: users(),
     "ProtectSystem=strict": protect_system,
-    "ProtectHome": lambda keep: protect_home(),
+    "ProtectHome": protect_home,
     "ProtectProc=invisible": lambda keep: over("/proc", "proc", "hidepid=invisible"),
     "ProcSubset=pid": lambda keep: over("/proc", "proc", "subset=pid"),
     "InaccessiblePaths=/proc": lambda keep: over("/proc", "tmpfs", "mode=000", MS_RDONLY),
