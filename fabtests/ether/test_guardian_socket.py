@@ -11,6 +11,7 @@ import pytest
 
 from lib import build
 from lib.guardian import Vmad, killed
+from lib.users import only_root
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 MAGIC = 0x564D4101
@@ -159,6 +160,7 @@ def test_options(run, options, status, says):
     assert says in proc.output()
 
 
+@only_root
 def test_another_user(run, vmad):
     """Neither is another user's process guarded by this vmad, nor are our sockets given to another user's."""
     os.chmod(vmad.path, 0o777)

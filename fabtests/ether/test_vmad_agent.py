@@ -15,6 +15,7 @@ import pytest
 
 from lib import agent, build, patience
 from lib.tcp import accepted, kernel_listener
+from lib.users import only_root
 from lib.wire import LEFT, RIGHT, Asked
 
 _PORT = 7000
@@ -349,6 +350,7 @@ def test_options(run, options, told):
     assert told in proc.stderr()
 
 
+@only_root
 def test_a_folder_of_another_user(run):
     folder = run.work / "notify"
     folder.mkdir()

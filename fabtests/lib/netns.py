@@ -83,10 +83,15 @@ class Hosts:
             host.remove()
 
 
-def made(kind, *args):
-    """For a fixture: a Host or Hosts, or the reason why this machine has none."""
+def only_root():
+    """Skips whom the kernel gives no namespace of the network."""
     if os.geteuid() != 0:
         pytest.skip("only root can make network namespaces")
+
+
+def made(kind, *args):
+    """For a fixture: a Host or Hosts, or the reason why this machine has none."""
+    only_root()
     try:
         return kind(*args)
     except (OSError, subprocess.CalledProcessError) as error:

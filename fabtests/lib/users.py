@@ -3,6 +3,10 @@
 
 import os
 
+import pytest
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
 
 def become(user, host=None):
     """What a child does before its program starts: in that namespace, as that user."""

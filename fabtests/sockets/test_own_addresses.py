@@ -23,7 +23,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 @pytest.fixture
 def host():
-    made = netns.Host()
+    made = netns.made(netns.Host)
     for address in (one for pair in ADDRESSES.values() for one in pair):
         made.ip("addr", "add", address, "dev", "lo", *(["nodad"] if ":" in address else []))
     yield made

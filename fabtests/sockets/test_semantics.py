@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lib import build, pairing, peers
+from lib import build, netns, pairing, peers
 
 SOURCES = pathlib.Path(__file__).parent / "programs" / "semantics"
 _text = "".join(source.read_text() for source in SOURCES.glob("*.cpp"))
@@ -16,6 +16,7 @@ SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
                       for side in ("client", "server")])
 FAULTS = set(re.findall(r"^SCENARIO\((\w+)\)", (SOURCES / "faults.cpp").read_text(), re.M))
 STACKS = {"cancelled_receive", "cloned_child"}
+NETWORKS = {"network_left", "same_addresses_in_three_networks", "same_addresses_in_three_networks_at_once"}
 EDGES = {"epoll_several_sets", "epoll_nested", "epoll_edge", "epoll_edge_server", "epoll_edge_writable", "epoll_one_shot", "epoll_mixed"}
 PROGRAM = "sockets/programs/semantics/semantics"
 
@@ -28,6 +29,8 @@ def transcripts(run, pair, scenario, env=None):
         pytest.skip("the sanitizer has handlers of SIGSEGV and SIGBUS of its own, and checks arguments before us")
     if scenario in STACKS and build.sanitized():
         pytest.skip("AddressSanitizer knows neither a cancelled thread's stack as free nor a stack of the program's own")
+    if scenario in NETWORKS:
+        netns.only_root()
     server, client = peers.run_both(run, pair, PROGRAM, scenario, offload=True, env=env)
     found = {}
     for proc in (server, client):

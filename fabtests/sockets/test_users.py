@@ -10,14 +10,14 @@ import re
 import pytest
 
 from lib import build, netns, nginx, vmastats
-from lib.users import Input, become
+from lib.users import Input, become, only_root
 
 PROGRAM = pathlib.Path(__file__).parent / "programs/users.py"
 PYTHON = "/usr/bin/python3"
 ROOT, SERVER, CLIENT, THIRD = 0, 33, 65534, 4242
 ADDRESSES = {"v4": "127.0.0.1", "v6": "::1"}
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+pytestmark = only_root
 
 
 @pytest.fixture

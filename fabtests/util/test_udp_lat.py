@@ -23,7 +23,7 @@ def udp_lat(run):
 @pytest.fixture
 def host():
     """The loopback there is multicast's: the manual's `route add -net 224.0.0.0`."""
-    made = netns.Host()
+    made = netns.made(netns.Host)
     yield made
     made.remove()
 

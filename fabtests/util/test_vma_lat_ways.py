@@ -10,10 +10,10 @@ import signal
 import pytest
 
 from lib import netns, vmastats
-from lib.users import become
+from lib.users import become, only_root
 from lib.vmalat import program
 
-NOBODY, WWW = 65534, 33
+MYSELF, NOBODY, WWW = os.geteuid(), 65534, 33
 FAR = "10.99.0.2"
 NOT_LOADED = "libvma.so is not loaded"
 NO_LIBRARY = "the other side has no library"
@@ -22,7 +22,7 @@ NO_LIBRARY = "the other side has no library"
 @dataclasses.dataclass
 class End:
     library: bool = True
-    user: int = 0
+    user: int = MYSELF
     host: netns.Host | None = None
     env: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -49,7 +49,7 @@ def measure(run, work, port):
         if not names.exists():
             names.mkdir(mode=0o700)
             os.chown(names, end.user, end.user)
-        changed = become(end.user, end.host) if end.user or end.host else None
+        changed = become(end.user, end.host) if end.user != MYSELF or end.host else None
         return run.start(name, [program(), *argv], vma=end.library, env={"VMA_SHM_DIR": str(names), **end.env}, preexec=changed)
 
     def both(server, client, *options, to="127.0.0.1", until=None):
@@ -167,9 +167,6 @@ def test_endpoints_have_no_way(serve, client):
 # ---- two users ---------------------------------------------------------------------------------------------------------
 
 
-only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-
-
 @only_root
 def test_two_users(measure):
     ends = measure(End(user=WWW), End(user=NOBODY), "--tcp", until=lambda one: one["offloaded"])
@@ -200,7 +197,7 @@ def ends(hosts, vmad):
     vmad.path.chmod(0o666)
     told = {"VMA_BROKER": str(vmad.path)}
 
-    def of(server_user=0, client_user=0, server_has=True):
+    def of(server_user=MYSELF, client_user=MYSELF, server_has=True):
         return End(user=server_user, host=hosts.right, env=told, library=server_has), End(user=client_user, host=hosts.left, env=told)
     return of
 

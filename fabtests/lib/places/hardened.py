@@ -246,9 +246,12 @@ def users():
 
 
 def user():
-    os.setgroups([])
-    os.setresgid(USER, USER, USER)
-    os.setresuid(USER, USER, USER)
+    try:
+        os.setgroups([])
+        os.setresgid(USER, USER, USER)
+        os.setresuid(USER, USER, USER)
+    except OSError as error:
+        raise NotHere(f"setgroups(), setresuid(): {error.strerror}") from error
 
 
 def mdwe():
