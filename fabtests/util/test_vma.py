@@ -141,7 +141,8 @@ def test_environment_of_the_program(vma):
 
 def test_exit_status(run, vma):
     assert vma("run", "-q", "sh", "-c", "exit 3", status=3) == ""
-    assert "not-there: No such file" in vma("run", "not-there", status=127)
+    path = {"PATH": "/usr/bin:/bin"}  # where the PATH has a folder that this user may not search, execvp() says so
+    assert "not-there: No such file" in vma("run", "not-there", status=127, env=path)
     assert "Permission denied" in vma("run", str(run.work), status=126)
     assert "which program?" in vma("run", "--", status=2)
     assert "expected one of" in vma("run", "--profile", "fast", "true", status=2)
