@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Wireshark's own reader on what vma_dump writes: it puts the streams together again, and complains of nothing."""
 
+import contextlib
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from lib import build, patience, vmadump
 from lib.vmastats import ECHO, script, wait_for
 
-# A process answers vma_dump next to its calls on sockets.
+# A process answers vma_dump next to its calls on sockets. With VMA_EXCEPTION_HANDLING=-2 the next one that is made starts the library.
 GATE = """
 def gate():
     u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -17,6 +19,7 @@ def gate():
         try:
             u.recv(1, socket.MSG_DONTWAIT)
         except BlockingIOError:
+            socket.socket().close()
             time.sleep(0.001)
 """
 
@@ -110,14 +113,26 @@ def followed(path, port):
     return bytes(sides[False]), bytes(sides[True])
 
 
+def has_started(proc):
+    """Whether the library has opened what it accelerates with: loading it takes some milliseconds, and at times more than an accept() waits."""
+    for entry in pathlib.Path(f"/proc/{proc.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if "vma-doorbell" in os.readlink(entry):
+                return True
+    return False
+
+
 @pytest.fixture
 def whole(run, port):
     """whole(role, ..., way): a connection, captured from its first byte on at that end, or at both."""
     def capture(role, *more, way="send"):
         texts = {name: text.format(sizes=SIZES, port=port, way=WAYS[way]) for name, text in (("server", SERVER), ("client", CLIENT))}
-        env = {"VMA_LIFT_AT_CONNECT": "20000000"}  # accelerated before their first byte, however long that takes
+        # Accelerated before their first byte, however long that takes.
+        env = {"VMA_LIFT_AT_CONNECT": "20000000", "VMA_EXCEPTION_HANDLING": "-2"}
         procs = {"server": script(run, "server", texts["server"], env=env).wait_output("ready")}
         procs["client"] = script(run, "client", texts["client"], env=env)
+        for proc in procs.values():
+            run.wait_until(lambda proc=proc: has_started(proc), "the library to start", proc)
         listened = list(procs) if role == "both" else [role]
         chosen = [word for one in listened for word in ("-p", procs[one].pid)]
         dump = vmadump.start(run, "-B", 65536, "-w", "whole", *chosen, *more, listeners=len(listened))
