@@ -313,12 +313,17 @@ SWITCHES = {
     "LimitMEMLOCK=0": lambda keep: limit(resource.RLIMIT_MEMLOCK, 0),
     "Landlock": landlock,
 }
+# Namespaces but for a user's own. Whom the kernel gives none has them in one of those, as a service of a user's manager has (PrivateUsers).
+PLACES = {"PrivateTmp", "PrivateIPC", "PrivateDevices", "ProtectSystem=strict", "ProtectHome", "ProtectProc=invisible", "ProcSubset=pid",
+          "InaccessiblePaths=/proc", "InaccessiblePaths=/dev/shm", "ReadOnlyPaths=/dev/shm"}
 
 
 def main():
     keep, switch, _, *command = sys.argv[1:]
     try:
         _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        if switch in PLACES and os.geteuid():
+            users()
         SWITCHES[switch](keep)
     except NotHere as error:
         print(f"not here: {error}", file=sys.stderr)
