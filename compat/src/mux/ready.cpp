@@ -43,16 +43,15 @@ void append(Set &set, Entry &entry)
     put_between(set, set.tail, entry, nullptr);
 }
 
-// ready_lock held. True: the entry was not on the list.
-bool queue(Set &set, Entry &entry)
+// ready_lock held. Whoever watches the set is told of each event, also of an entry that is on the list already.
+void queue(Set &set, Entry &entry)
 {
     ++entry.edges;
     if (entry.queued)
-        return false;
+        return;
     append(set, entry);
     if (t_wait.polling != &set)
         kick_locked(set);
-    return true;
 }
 
 // An entry in the middle of being looked at: what it was when it left the list.
@@ -190,7 +189,6 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
     Entry &entry = *reinterpret_cast<Entry *>(watcher);
     Set &set = *entry.set.load(std::memory_order_relaxed);
     const bool nothing_before = (events & sock::kNothingBefore) != 0;
-    bool fresh = false;
     events &= ~sock::kNothingBefore;
     {
         LockGuard guard(set.ready_lock);
@@ -199,25 +197,22 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
         if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||
             (events & (entry.events | kAlwaysReported)) == 0 || repeated(entry, events))
             return;
-        fresh = queue(set, entry);
+        queue(set, entry);
     }
-    if (fresh)
-        notify_watchers(set);
+    notify_watchers(set);
 }
 
 void requeue(Set &set, Entry &entry)
 {
-    bool fresh = false;
     {
         LockGuard guard(set.ready_lock);
         if (entry.set.load(std::memory_order_relaxed) != &set || entry.disabled ||
             entry.place.load(std::memory_order_relaxed) != Place::kTaken)
             return;
         set.kernel_first.store(true, std::memory_order_relaxed);
-        fresh = queue(set, entry);
+        queue(set, entry);
     }
-    if (fresh)
-        notify_watchers(set);
+    notify_watchers(set);
 }
 
 void kick(Set &set)

@@ -353,6 +353,23 @@ void set_under_two_numbers(void **)
     ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
 }
 
+// As in the kernel, an event of an entry that stays on the inner set's list is one of that set's, too.
+void edge_triggered_set_around_a_level_triggered_one(void **)
+{
+    One inner(kIn);
+    assert_true(fake::offload(inner.fd));
+    const int outer = fake::open_set();
+    assert_int_equal(add(outer, inner.epfd, kIn | EPOLLET), 0);
+    for (int i = 0; i < 10; ++i) {
+        fake::deliver(inner.fd);
+        ASSERT_EVENTS(outer, just(inner.epfd, kIn));
+        ASSERT_NOTHING(outer);
+        ASSERT_EVENTS(inner.epfd, just(inner.fd, kIn)); // and goes to the end of the list
+        drain(inner.fd);
+    }
+    fake::close_set(outer);
+}
+
 void first_number_of_a_set_closed(void **)
 {
     const int first = fake::open_set();
@@ -416,6 +433,7 @@ int main()
         cmocka_unit_test(closed_socket_leaves_its_sets),
         cmocka_unit_test(given_back_as_asked),
         cmocka_unit_test(set_under_two_numbers),
+        cmocka_unit_test(edge_triggered_set_around_a_level_triggered_one),
         cmocka_unit_test(first_number_of_a_set_closed),
         cmocka_unit_test(closed_set_is_forgotten),
     };
