@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 
 #include <optional>
@@ -211,7 +212,10 @@ ssize_t receive_in_sandbox(Stream &s, int fd, msghdr *msg, int flags, std::size_
 // By a call that does not wait and has found nothing: nobody had looked yet, or it has come meanwhile.
 [[gnu::always_inline]] inline bool is_to_look_again(Stream &s, bool by_endpoint, bool &looked)
 {
-    return engine_look(ring_of(s)) != 0 || (!std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint));
+    if (engine_look(ring_of(s)) != 0 || (!std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint)))
+        return true;
+    ::pthread_testcancel(); // recv() is a cancellation point, also where it doesn't wait
+    return false;
 }
 
 [[gnu::always_inline]] inline void start_waiting(Stream &s, Wait &wait, std::optional<Call> &call)

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/sendfile.h>
 
 #include <algorithm>
@@ -160,6 +161,8 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
                 continue; // a CREDIT may have been waiting
             if (done == 0 && !std::exchange(looked, true) && has_changed(s, room))
                 continue;
+            if (done == 0)
+                ::pthread_testcancel(); // send() is a cancellation point, also where it doesn't wait
             s.tx.told_full.store(true, std::memory_order_relaxed);
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
