@@ -85,8 +85,14 @@ def interrupt(child):
 def give_way(pid):
     """The process, and all that it starts, gets a third of what others get where they compete for a processor, which is enough to go
     on beside a machine's other work."""
+    group = pathlib.Path(f"/proc/{pid}/autogroup")  # sched(7): of a session, where it is on
     try:
-        os.setpriority(os.PRIO_PROCESS, pid, ASIDE_NICE)
-        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(ASIDE_NICE), encoding="ascii")  # sched(7): of a session, where it is on
+        os.setpriority(os.PRIO_PROCESS, pid, max(ASIDE_NICE, os.getpriority(os.PRIO_PROCESS, pid)))  # a user can't take it back
+        for _ in range(20):
+            try:
+                group.write_text(str(ASIDE_NICE), encoding="ascii")
+                return
+            except BlockingIOError:  # the kernel takes ten a second of all who aren't root
+                time.sleep(0.1)
     except (FileNotFoundError, ProcessLookupError):
         pass  # a kernel without groups; a process that has ended
