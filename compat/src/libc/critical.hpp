@@ -6,6 +6,7 @@
 #pragma once
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -55,6 +56,13 @@ inline void restore_critical(std::uint32_t depth)
 {
     t_libc.critical.depth = depth + 1;
     leave_critical();
+}
+
+// A cancellation point of a call that doesn't wait; in a stretch there is none.
+inline void test_cancel()
+{
+    if (t_libc.critical.depth == 0)
+        ::pthread_testcancel();
 }
 
 // Around a function of the program's that is called in a stretch without a lock: handlers come, and it may jump.

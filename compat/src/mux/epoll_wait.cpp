@@ -3,9 +3,12 @@
 // at the ready list, and in turn at the kernel, spins for a while, and then sleeps in the kernel until either side has
 // news.
 #include <errno.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <climits>
+#include <optional>
+#include <utility>
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/base/fence.hpp"
@@ -298,6 +301,7 @@ private:
                 return fail(EINTR);
             if (time.over())
                 return 0;
+            ::pthread_testcancel();
         }
     }
 
@@ -382,15 +386,18 @@ int aware_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, in
                const sigset_t *mask)
 {
     Wait wait(set, record.rest, epfd, events, max, deadline, mask);
-    {
-        const libc::Stretch stretch; // a handler finds the thread in no wait
-        const AwareWait aware(record, set);
-        if (int n = 0; wait.look_first(n))
-            return n;
-    }
+    ::pthread_testcancel();
+    std::optional<libc::Stretch> stretch(
+        std::in_place); // a handler finds the thread in no wait, or in one that is undone
     AwareWait aware(record, set);
+    int n = 0;
+    if (wait.look_first(n))
+        return n;
     const libc::WhenLeft<AwareWait, &AwareWait::leave> left(aware);
-    return wait.wait_longer();
+    stretch.reset();
+    n = wait.wait_longer();
+    stretch.emplace();
+    return n;
 }
 
 // What epoll_wait() does once it is known that the set is more than a kernel set.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
@@ -56,6 +57,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
     int n = 0;
     if (!is_screened(s) && protocol(s).receive_messages_at_once(s, fd, messages, count, flags, timeout, n))
         return n;
+    libc::test_cancel(); // not behind a message that is taken
     Remaining remaining(timeout);
     unsigned done = 0;
     const unsigned wanted = std::min(count, kMostMessages);

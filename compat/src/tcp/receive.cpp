@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/ioctl.h>
 
 #include <optional>
@@ -17,6 +16,7 @@
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/engine/this_thread.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
@@ -214,7 +214,7 @@ ssize_t receive_in_sandbox(Stream &s, int fd, msghdr *msg, int flags, std::size_
 {
     if (engine_look(ring_of(s)) != 0 || (!std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint)))
         return true;
-    ::pthread_testcancel(); // recv() is a cancellation point, also where it doesn't wait
+    libc::test_cancel(); // recv() is a cancellation point, also where it doesn't wait
     return false;
 }
 

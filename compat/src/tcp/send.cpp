@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <linux/sockios.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/sendfile.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "compat/src/base/arguments.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
@@ -162,7 +162,7 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
             if (done == 0 && !std::exchange(looked, true) && has_changed(s, room))
                 continue;
             if (done == 0)
-                ::pthread_testcancel(); // send() is a cancellation point, also where it doesn't wait
+                libc::test_cancel(); // send() is a cancellation point, also where it doesn't wait
             s.tx.told_full.store(true, std::memory_order_relaxed);
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
@@ -307,6 +307,7 @@ namespace {
 ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
     char buffer[kFilePiece];
+    libc::test_cancel();                 // not between a piece's read and its send
     const Call call(s, CallKind::kWait); // as one call, which outlives its descriptor
     std::size_t done = 0;
     while (done < count) {

@@ -140,8 +140,15 @@ void under_a_send_whose_descriptor_is_closed(void **)
 
 // A file takes the number.
 struct Squatter {
-    int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    explicit Squatter(int number) { assert_int_equal(fd, number); }
+    const int fd;
+    explicit Squatter(int number) : fd(number)
+    {
+        const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (file == number)
+            return;
+        assert_int_equal(::dup2(file, number), number); // another thread had it for a moment
+        ::close(file);
+    }
     ~Squatter() { ::close(fd); }
     Squatter(const Squatter &) = delete;
     Squatter &operator=(const Squatter &) = delete;

@@ -95,20 +95,17 @@ void wait(const Waiter &waiter)
     }
 }
 
-// False: it has ended by itself.
-bool leaves(const Waiter &waiter)
+void wait_until_jump(const Waiter &waiter)
 {
-    if (sigsetjmp(t_way_out, 1) != 0)
-        return true;
-    wait(waiter);
-    return false;
+    if (sigsetjmp(t_way_out, 1) == 0)
+        for (;;) // what sleeps may be woken for no reason
+            wait(waiter);
 }
 
 void *wait_and_jump(void *argument)
 {
     Waiter &waiter = *static_cast<Waiter *>(argument);
-    if (!leaves(waiter))
-        return argument;
+    wait_until_jump(waiter);
     Found &found = waiter.found;
     found.wake_fd = libc::signal_wake_fd();
     ::pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &found.cancel_type);
@@ -122,8 +119,8 @@ void *wait_and_jump(void *argument)
 
 void *wait_for_ever(void *argument)
 {
-    wait(*static_cast<Waiter *>(argument));
-    return argument;
+    for (;;)
+        wait(*static_cast<Waiter *>(argument));
 }
 
 bool anyone_asleep()

@@ -370,15 +370,19 @@ SCENARIO(cancelled_receive)
 
 namespace {
 
-int g_strays; // children that found one of their files written to, or did not end
+constexpr int kAgainMs = 20;
+
+Alarms *g_childs_own; // until it ends
+int g_strays;         // children that found one of their files written to, or did not end
 pid_t g_parent;
 
-// In a child: all numbers that are free lead to one file. Nobody but the program writes to it, whatever a signal that
-// ends a sleep was to wake in the parent.
+// In a child: all numbers that are free, up to the library's own, lead to one file. Nobody but the program writes to
+// it, whatever a signal that ends a sleep was to wake in the parent.
 bool file_is_let_be()
 {
+    constexpr int kHighest = 1023;
     const int file = ::eventfd(0, EFD_NONBLOCK);
-    for (int next = file; next >= 0;)
+    for (int next = file; next >= 0 && next < kHighest;)
         next = ::fcntl(file, F_DUPFD, 0);
     for (int i = 0; i < 10; ++i)
         ::raise(SIGUSR1);
@@ -394,19 +398,29 @@ bool look_once(int fd)
     return ::poll(&p, 1, 0) == 0 && ::recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+void set_alarm(int milliseconds) // one; 0: none
+{
+    const itimerval next{{}, {0, milliseconds * 1000}};
+    must(::setitimer(ITIMER_REAL, &next, nullptr), "setitimer");
+}
+
 void fork_in_handler(int)
 {
     const int saved = errno;
     static int runs;
+    set_alarm(0); // the next one comes when this one is over
     const pid_t child = ::fork();
     const bool goes_back = ++runs % 2 == 0; // into the call, which is over for it as well
     if (child == 0 && (!file_is_let_be() || !goes_back))
         ::_exit(goes_back ? 1 : 0);
     int status = 0;
-    if (child == 0)
+    if (child == 0) {
+        g_childs_own = new Alarms(kAgainMs, false, [](int) {}); // the call may not have begun when this one came
         return;
+    }
     if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0)
         g_strays = g_strays + 1;
+    set_alarm(kAgainMs);
     errno = saved;
 }
 
@@ -421,7 +435,7 @@ template <typename Call> void forked_in(Side &me, const char *name, Call call)
     ::signal(SIGUSR1, [](int) {});
     g_parent = ::getpid();
     for (int i = 0; i < 2; ++i) {
-        const Alarms alarms(20, false, fork_in_handler);
+        const Alarms alarms(kAgainMs, false, fork_in_handler);
         const auto result = call();
         if (::getpid() != g_parent)
             ::_exit(result < 0 && errno == EINTR && look_once(me.fd) ? 0 : 1);
