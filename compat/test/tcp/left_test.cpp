@@ -214,7 +214,7 @@ void calls_left_by_a_jump(void **)
 void needs_cancelled_stacks()
 {
 #ifdef __SANITIZE_ADDRESS__
-    UNIT_SKIP("AddressSanitizer does not know the stack of a cancelled thread as free");
+    UNIT_SKIP("AddressSanitizer knows neither a cancelled thread's stack as free nor a stack of the program's own");
 #endif
 }
 
