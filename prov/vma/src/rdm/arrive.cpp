@@ -24,9 +24,10 @@ using local::KeptRing;
 
 namespace {
 
-// Of messages that came without a receive, in one endpoint: bytes. Beyond it the peers' rings stand still, as do the
-// peers then.
-constexpr std::uint64_t kMostHeld = std::uint64_t{64} << 20;
+// A look that finds nothing lets in so many bytes more of what it has to look through.
+constexpr std::uint64_t kMoreHeld = std::uint64_t{1} << 20;
+// Entries of the receiving queue, where the program awaits what is behind them and doesn't read that queue.
+constexpr std::size_t kMostUnread = std::size_t{1} << 20;
 // Answers to a peer that its ring has no room for. Who has more operations under way than an endpoint can have, never
 // reads them.
 constexpr std::size_t kMostReplies = 3 * ofi::kMaxQueueSize;
@@ -153,7 +154,7 @@ RdmEndpoint::Took RdmEndpoint::take_message(const Incoming &in) noexcept
 {
     if (in.packet.size != in.length || in.length > kEager) [[unlikely]]
         return Took::lie;
-    if (rx_queue_->entries.full()) [[unlikely]]
+    if (has_to_wait_for_queue()) [[unlikely]]
         return Took::later;
     if (Receive *const receive = find_receive(in)) [[likely]] {
         deliver(*receive, in);
@@ -188,15 +189,35 @@ void RdmEndpoint::deliver(Receive &receive, const Incoming &in) noexcept
         answer(in.peer, in.packet.id, 0);
 }
 
+// The bound is for who receives slower than others send. Whoever waits for one message, or for an answer, may find it
+// behind any number of others only, so that the rings go on then.
 bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
 {
-    if (held_ == 0 || held_ + bytes <= kMostHeld) [[likely]]
+    if (held_ == 0)
+        most_held_ = kMostHeld;
+    if (held_ == 0 || held_ + bytes <= most_held_) [[likely]]
         return true;
     if (!told_of_bound_)
-        VMA_WARN(ep_data, "%llu MiB of messages wait for receives: no more are taken before some are posted",
+        VMA_WARN(ep_data, "%llu MiB of messages wait for receives: more are taken only while something else is awaited",
                  static_cast<unsigned long long>(held_ >> 20));
     told_of_bound_ = true;
-    return false;
+    return tagged_.any_posted() || untagged_.any_posted() || operations_.used() != 0;
+}
+
+// Who looks again and again, and posts nothing.
+void RdmEndpoint::look_further() noexcept
+{
+    if (!stalled_.load(std::memory_order_relaxed))
+        return;
+    most_held_ = held_ + kMoreHeld;
+    unstall();
+}
+
+// There is no place for a completion. An answer that an operation waits for may lie behind what has to wait, and the
+// program reads another queue for it.
+bool RdmEndpoint::has_to_wait_for_queue() const noexcept
+{
+    return rx_queue_->entries.full() && (operations_.used() == 0 || rx_queue_->entries.size() >= kMostUnread);
 }
 
 // The bytes are the caller's to fill. Whoever frees some looks at `stalled_` under the same lock, so nobody is
@@ -286,7 +307,7 @@ RdmEndpoint::Took RdmEndpoint::take_piece(const Incoming &in) noexcept
     if (message == nullptr || message->announced || in.packet.size != message->arrived ||
         in.length > message->length - message->arrived || in.length == 0)
         return Took::lie;
-    if (rx_queue_->entries.full())
+    if (has_to_wait_for_queue())
         return Took::later;
     fill(*message, in);
     if (message->arrived != message->length)
@@ -309,7 +330,7 @@ RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
     if (!read_list(in.body, in.length, list) || in.packet.size > ofi::kMaxMessageSize || in.length != bytes_of(list) ||
         total_of(list) != in.packet.size)
         return Took::lie;
-    if (rx_queue_->entries.full())
+    if (has_to_wait_for_queue())
         return Took::later;
     if (srx_ != nullptr) [[unlikely]]
         return take_for_owner(in, Message::Form::offer, &list);

@@ -134,6 +134,10 @@ private:
     void left(local::Inlet &inlet) noexcept override;
     void attend() noexcept override;
 
+    // Of messages that came without a receive: bytes. Beyond it the peers' rings stand still, as do the peers then,
+    // unless the program waits for something that may lie behind them.
+    static constexpr std::uint64_t kMostHeld = std::uint64_t{64} << 20;
+
     struct Place {
         std::uint32_t generation = 0; // of the address vector's
         Peer *peer = nullptr;
@@ -268,6 +272,8 @@ private:
     void fill(Message &message, const Incoming &in) noexcept;
     Receive *find_receive(const Incoming &in) noexcept;
     bool has_room_for(std::uint64_t bytes) noexcept;
+    void look_further() noexcept;
+    bool has_to_wait_for_queue() const noexcept;
 
     // Matching and completions by an owner, fi_peer(3) (by_owner.cpp).
     class Outside;
@@ -318,6 +324,7 @@ private:
     std::size_t tx_size_;
     std::size_t least_multi_; // FI_OPT_MIN_MULTI_RECV
     std::uint64_t held_ = 0;  // bytes of messages without a receive
+    std::uint64_t most_held_ = kMostHeld;
     bool told_of_bound_ = false;
     bool told_of_strangers_ = false;
     bool directed_;         // FI_DIRECTED_RECV

@@ -94,6 +94,7 @@ ssize_t RdmEndpoint::peek(const Wanted &wanted, const Peer *from) noexcept
     Matcher &list = matcher(wanted.tagged);
     auto *const message = static_cast<Message *>(list.find_arrival(from, wanted.tag, wanted.ignore));
     if (message == nullptr) {
+        look_further();
         ofi::Completion entry;
         entry.context = wanted.context;
         entry.flags = FI_RECV | (wanted.tagged ? FI_TAGGED : FI_MSG);

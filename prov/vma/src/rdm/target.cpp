@@ -75,7 +75,7 @@ RdmEndpoint::Took RdmEndpoint::take_write(const Incoming &in) noexcept
     const std::size_t head = bytes_of(targets);
     if (in.length - head > kEager || total_of(targets) != in.length - head)
         return Took::lie;
-    if (in.has_data && rx_queue_->entries.full())
+    if (in.has_data && has_to_wait_for_queue())
         return Took::later;
     const std::byte *from = in.body + head;
     const int error = for_targets(*mrs_, targets, FI_REMOTE_WRITE, [&](const iovec *parts, unsigned count) {
@@ -115,7 +115,7 @@ RdmEndpoint::Took RdmEndpoint::take_write_offer(const Incoming &in) noexcept
     BufferList theirs{};
     if (!read_both(in.body, in.length, in.packet.size, targets, theirs))
         return Took::lie;
-    if (in.has_data && rx_queue_->entries.full())
+    if (in.has_data && has_to_wait_for_queue())
         return Took::later;
     written(in, targets, copy_targets(targets, in.peer, theirs, false));
     return Took::taken;

@@ -175,6 +175,7 @@ Operation *RdmEndpoint::begin(Peer &peer, void *context, bool completion, std::u
     operation->targets.count = 0;
     operation->next = nullptr;
     ++peer.outstanding;
+    unstall();
     return operation;
 }
 
@@ -300,6 +301,7 @@ ssize_t RdmEndpoint::refused(Peer &peer) noexcept
 {
     if (peer.net == nullptr)
         peer.out->look_for_end();
+    look_further(); // its own ring may be full too, and each waits for the other to read
     look_after(peer);
     return peer.greeted ? -FI_EAGAIN : -FI_ECONNRESET;
 }

@@ -11,6 +11,8 @@ using namespace vma::test;
 namespace {
 
 constexpr std::uint64_t kTag = 0x1234'0000'5678;
+constexpr std::uint64_t kOther = 9; // the tag of what nobody receives
+constexpr std::size_t kBlock = 4096;
 
 // Without receives: the ring fills, the sender is told to come again, and nothing is lost or out of order.
 void more_than_fits(void **)
@@ -38,6 +40,33 @@ void more_than_fits(void **)
     }
 }
 
+// Sends what nobody receives, with kOther, until no more of it is taken. How many messages were.
+std::uint64_t send_all_that_is_kept(Rdm &a, fi_addr_t to_b, const Rdm &b)
+{
+    const std::vector<std::byte> block = pattern(kBlock, 1);
+    std::uint64_t sent = 0;
+    for (int refused = 0; refused < 1000;) {
+        const ssize_t result = fi_tinject(a.ep, block.data(), block.size(), to_b, kOther);
+        REQUIRE(result == 0 || result == -FI_EAGAIN);
+        refused = result == 0 ? 0 : refused + 1;
+        sent += result == 0 ? 1 : 0;
+        REQUIRE(fi_cq_read(b.cq, nullptr, 0) <= 0);
+        REQUIRE(sent < 40000);
+    }
+    REQUIRE(sent > 10000);
+    return sent;
+}
+
+// All that was kept is received, in the end.
+void receive_others(Rdm &b, std::uint64_t count)
+{
+    std::vector<std::byte> got(kBlock);
+    for (std::uint64_t i = 0; i < count; ++i) {
+        REQUIRE(fi_trecv(b.ep, got.data(), got.size(), nullptr, FI_ADDR_UNSPEC, kOther, 0, nullptr) == 0);
+        REQUIRE(next_of(b.cq).error.err == 0);
+    }
+}
+
 // One endpoint holds as many messages without receives as it may: their sender waits, and only it does.
 void what_nobody_receives(void **)
 {
@@ -47,17 +76,7 @@ void what_nobody_receives(void **)
     Rdm c;
     const fi_addr_t a_to_b = to(a, b);
     const fi_addr_t c_to_b = to(c, b);
-    const std::vector<std::byte> block = pattern(4096, 1);
-    std::uint64_t sent = 0;
-    for (int refused = 0; refused < 1000;) {
-        const ssize_t result = fi_tinject(a.ep, block.data(), block.size(), a_to_b, 9);
-        REQUIRE(result == 0 || result == -FI_EAGAIN);
-        refused = result == 0 ? 0 : refused + 1;
-        sent += result == 0 ? 1 : 0;
-        REQUIRE(fi_cq_read(b.cq, nullptr, 0) <= 0);
-        REQUIRE(sent < 40000);
-    }
-    REQUIRE(sent > 10000);
+    const std::uint64_t sent = send_all_that_is_kept(a, a_to_b, b);
     for (const std::size_t length : {std::size_t{16}, std::size_t{50000}, std::size_t{300000}}) {
         const std::vector<std::byte> bytes = pattern(length, 2);
         std::vector<std::byte> got(length);
@@ -66,12 +85,143 @@ void what_nobody_receives(void **)
         assert_ptr_equal(next_of(b.cq, {c.cq}).told.op_context, &got);
         REQUIRE(got == bytes);
     }
-    std::vector<std::byte> got(block.size());
-    for (std::uint64_t i = 0; i < sent; ++i) {
-        REQUIRE(fi_trecv(b.ep, got.data(), got.size(), nullptr, FI_ADDR_UNSPEC, 9, 0, nullptr) == 0);
-        REQUIRE(next_of(b.cq).error.err == 0);
+    receive_others(b, sent);
+    REQUIRE(fi_tinject(a.ep, "x", 1, a_to_b, kOther) == 0); // and it goes on
+}
+
+// A receive that is posted gets its message from behind more than the endpoint would hold; so does who only looks.
+void what_is_behind_it(void **)
+{
+    OwnDirectory directory;
+    Rdm a;
+    Rdm b;
+    const fi_addr_t to_b = to(a, b);
+    std::uint64_t sent = send_all_that_is_kept(a, to_b, b);
+    const std::vector<std::byte> block = pattern(kBlock, 1);
+    const auto send_others = [&](auto &&look) {
+        for (int i = 0; i < 1000; ++i, ++sent)
+            REQUIRE(again(
+                        [&] {
+                            look();
+                            return fi_tinject(a.ep, block.data(), block.size(), to_b, kOther);
+                        },
+                        {b.cq}) == 0);
+    };
+    char got = 0;
+    REQUIRE(fi_trecv(b.ep, &got, 1, nullptr, FI_ADDR_UNSPEC, kTag, 0, &got) == 0);
+    send_others([] {});
+    REQUIRE(again([&] { return fi_tinject(a.ep, "y", 1, to_b, kTag); }, {b.cq}) == 0);
+    assert_ptr_equal(next_of(b.cq).told.op_context, &got);
+    assert_int_equal(got, 'y');
+
+    const auto looks = [&] {
+        fi_msg_tagged wanted{};
+        wanted.addr = FI_ADDR_UNSPEC;
+        wanted.tag = kTag;
+        REQUIRE(fi_trecvmsg(b.ep, &wanted, FI_PEEK) == 0);
+        return next_of(b.cq).error.err;
+    };
+    send_others([&] { assert_int_equal(looks(), FI_ENOMSG); });
+    REQUIRE(again(
+                [&] {
+                    assert_int_equal(looks(), FI_ENOMSG);
+                    return fi_tinject(a.ep, "z", 1, to_b, kTag);
+                },
+                {}) == 0);
+    int error = looks();
+    for (int i = 0; error != 0; ++i, error = looks())
+        REQUIRE(error == FI_ENOMSG && i < 100'000);
+    REQUIRE(fi_trecv(b.ep, &got, 1, nullptr, FI_ADDR_UNSPEC, kTag, 0, &got) == 0);
+    assert_ptr_equal(next_of(b.cq).told.op_context, &got);
+    assert_int_equal(got, 'z');
+    receive_others(b, sent);
+}
+
+// What it reads from a peer's memory comes by the same ring as what nobody receives.
+void an_answer_behind_it(void **)
+{
+    OwnDirectory directory;
+    Rdm a;
+    Rdm b;
+    const fi_addr_t to_b = to(a, b);
+    const fi_addr_t to_a = to(b, a);
+    const std::uint64_t sent = send_all_that_is_kept(a, to_b, b);
+    std::uint64_t number = 0x1234567;
+    std::uint64_t got = 0;
+    fid_mr *const mr = a.expose(&number, sizeof number, 7);
+    REQUIRE(again([&] { return fi_read(b.ep, &got, sizeof got, nullptr, to_a, 0, 7, &got); }, {a.cq, b.cq}) == 0);
+    assert_ptr_equal(next_of(b.cq, {a.cq}).told.op_context, &got);
+    REQUIRE(got == number);
+    REQUIRE(fi_close(&mr->fid) == 0);
+    receive_others(b, sent);
+}
+
+// Both send all that they have, and receive afterwards: neither may wait for the other.
+void each_sends_first(void **)
+{
+    OwnDirectory directory;
+    constexpr std::uint64_t kMessages = 20'000; // 80 MiB
+    struct Side {
+        Rdm at{};
+        fi_addr_t other = FI_ADDR_UNSPEC;
+        std::uint64_t sent = 0;
+        std::uint64_t received = 0;
+        bool posted = false;
+        std::vector<std::byte> block = pattern(kBlock, 1);
+
+        bool is_done() const { return received == kMessages; }
+        void step()
+        {
+            if (sent < kMessages) {
+                sent += fi_tinject(at.ep, block.data(), block.size(), other, kOther) == 0 ? 1 : 0;
+            } else if (!posted && received < kMessages) {
+                REQUIRE(fi_trecv(at.ep, block.data(), block.size(), nullptr, FI_ADDR_UNSPEC, kOther, 0, nullptr) == 0);
+                posted = true;
+            }
+            Entry entry;
+            if (read_entry(at.cq, entry)) {
+                REQUIRE(posted && entry.error.err == 0);
+                posted = false;
+                ++received;
+            }
+        }
+    };
+    Side a;
+    Side b;
+    a.other = to(a.at, b.at);
+    b.other = to(b.at, a.at);
+    for (std::uint64_t rounds = 0; !a.is_done() || !b.is_done(); ++rounds) {
+        REQUIRE(rounds < 100'000'000);
+        a.step();
+        b.step();
     }
-    REQUIRE(fi_tinject(a.ep, block.data(), block.size(), a_to_b, 9) == 0); // and it goes on
+}
+
+// A queue of received messages that nobody reads holds up no answer that is awaited by another queue.
+void an_answer_behind_a_full_queue(void **)
+{
+    OwnDirectory directory;
+    Rdm a;
+    Rdm b({.cq_size = 16, .two_queues = true});
+    const fi_addr_t to_b = to(a, b);
+    const fi_addr_t to_a = to(b, a);
+    constexpr std::uint64_t kMessages = 64;
+    std::uint64_t received[kMessages] = {};
+    for (std::uint64_t &one : received)
+        REQUIRE(fi_recv(b.ep, &one, sizeof one, nullptr, FI_ADDR_UNSPEC, &one) == 0);
+    for (std::uint64_t i = 1; i <= kMessages; ++i)
+        REQUIRE(again([&] { return fi_inject(a.ep, &i, sizeof i, to_b); }, {b.tx_cq}) == 0);
+    std::uint64_t number = 0x1234567;
+    std::uint64_t got = 0;
+    fid_mr *const mr = a.expose(&number, sizeof number, 7);
+    REQUIRE(again([&] { return fi_read(b.ep, &got, sizeof got, nullptr, to_a, 0, 7, &got); }, {a.cq, b.tx_cq}) == 0);
+    assert_ptr_equal(next_of(b.tx_cq, {a.cq}).told.op_context, &got);
+    REQUIRE(got == number);
+    for (std::uint64_t i = 0; i < kMessages; ++i) {
+        assert_ptr_equal(next_of(b.cq).told.op_context, &received[i]);
+        REQUIRE(received[i] == i + 1);
+    }
+    REQUIRE(fi_close(&mr->fid) == 0);
 }
 
 // Two processes that throw all they can at each other and wait for the other's answer to each: two full rings must not
@@ -203,6 +353,10 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(more_than_fits),
         cmocka_unit_test(what_nobody_receives),
+        cmocka_unit_test(what_is_behind_it),
+        cmocka_unit_test(an_answer_behind_it),
+        cmocka_unit_test(each_sends_first),
+        cmocka_unit_test(an_answer_behind_a_full_queue),
         cmocka_unit_test(both_at_once),
         cmocka_unit_test(the_descriptor_becomes_readable),
         cmocka_unit_test(sleeps_while_a_ring_is_full),
