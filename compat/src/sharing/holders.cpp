@@ -7,6 +7,7 @@
 #include "compat/src/config/once.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/sharing/family.hpp"
+#include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
@@ -124,8 +125,12 @@ bool hold_alone(Socket &s)
     }
     if (!protocol(s).take_alone(s))
         return false; // perhaps the next time: bytes may have been under way
-    say_reason(s, nullptr);
     leave_holders(s);
+    if (!follow_open_file(s)) {
+        tell_way(s);
+        return false;
+    }
+    say_reason(s, nullptr);
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: no other process holds it any more, after %u sends and receives", connection_name(s, name),
             s.operations.load(std::memory_order_relaxed));

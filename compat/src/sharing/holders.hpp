@@ -40,8 +40,8 @@ void share_for_good(Socket &s);
 // This process has closed its last descriptor of it, or is about to.
 void leave_holders(Socket &s);
 
-// True: this process holds it alone (again), and s.tx, s.rx count all bytes. Looks at the other processes, and asks the
-// kernel for the counts: system calls. Offload lock held.
+// True: this process holds it alone (again), s.tx, s.rx count all bytes, and what the others changed of the open file
+// is known. Looks at the other processes, and asks the kernel: system calls. Offload lock held.
 bool hold_alone(Socket &s);
 
 // Whether it is time to ask that, after so many operations: 8 after a fork or the socket's return to the kernel, then

@@ -141,6 +141,51 @@ EVERY_FAMILY(forked)
     me.still_works(me.link);
 }
 
+// A child changes how calls wait: so they wait in the parent, which is accelerated again.
+EVERY_FAMILY(child_sets_how_calls_wait)
+{
+    constexpr int kRounds = 200; // more than it takes
+    const auto in_child = [&me](auto act) {
+        const pid_t child = must(::fork(), "fork");
+        if (child == 0) {
+            act();
+            ::_exit(0);
+        }
+        reap(me, child);
+    };
+    const auto exchange = [&me] {
+        char byte = 'x';
+        for (int i = 0; i < kRounds; ++i) {
+            if (!me.server)
+                must(static_cast<int>(send_to(me.link.fd, &byte, 1, me.link.other)), "send");
+            pollfd arrives{me.link.fd, POLLIN, 0};
+            must(::poll(&arrives, 1, -1), "poll");
+            must(static_cast<int>(::recv(me.link.fd, &byte, 1, 0)), "recv");
+            if (me.server)
+                must(static_cast<int>(send_to(me.link.fd, &byte, 1, me.link.other)), "send");
+        }
+        me.step();
+    };
+    const timeval short_time{0, 20'000};
+    if (me.server)
+        in_child([&] { set_nonblocking(me.link.fd, true); });
+    exchange();
+    char byte;
+    if (me.server) {
+        me.show("recv, without waiting", ::recv(me.link.fd, &byte, 1, 0));
+        in_child([&] {
+            set_nonblocking(me.link.fd, false);
+            must(::setsockopt(me.link.fd, SOL_SOCKET, SO_RCVTIMEO, &short_time, sizeof short_time), "setsockopt");
+        });
+    }
+    me.step();
+    exchange();
+    if (me.server)
+        me.show("recv, for a while", ::recv(me.link.fd, &byte, 1, 0));
+    me.step();
+    me.still_works(me.link);
+}
+
 // Datagrams that were in the queue before fork are there for either, once.
 EVERY_FAMILY(forked_with_datagrams_there)
 {
