@@ -274,7 +274,7 @@ Receive *RdmEndpoint::stand_for(peer::RxEntry *entry, bool tagged) noexcept
     }
     receive->iov_count = static_cast<std::uint32_t>(given.count);
     receive->completion = !rx_selective_ || (given.flags & FI_COMPLETION) != 0;
-    receive->multi = receive->used_up = receive->posted = false;
+    receive->multi = receive->used_up = receive->cancelled = receive->posted = false;
     receive->tagged = tagged;
     receive->users = 0;
     receive->context = given.context;

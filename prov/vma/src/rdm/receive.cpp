@@ -56,7 +56,7 @@ Receive *RdmEndpoint::make_receive(const Wanted &wanted, const Peer *from, std::
     receive->iov_count = static_cast<std::uint32_t>(wanted.count);
     receive->completion = !rx_selective_ || (wanted.flags & FI_COMPLETION) != 0;
     receive->multi = (wanted.flags & FI_MULTI_RECV) != 0 && wanted.count == 1;
-    receive->used_up = receive->posted = false;
+    receive->used_up = receive->cancelled = receive->posted = false;
     receive->tagged = wanted.tagged;
     receive->users = 0;
     receive->length = length;
@@ -152,7 +152,7 @@ ssize_t RdmEndpoint::take_claimed(const Wanted &wanted) noexcept
     if (receive == nullptr)
         return -FI_EAGAIN;
     claimed_.erase(found);
-    receive->multi = false;
+    receive->used_up = true; // also a multiple one is given back with this message
     message.claimed_by = nullptr;
     meet(*receive, message);
     return 0;
@@ -170,12 +170,12 @@ ssize_t RdmEndpoint::cancel(void *context) noexcept
                 continue;
             list->remove(receive);
             receive.posted = false;
-            receive.used_up = true;
+            receive.used_up = receive.cancelled = true;
             if (receive.users != 0)
                 return 0; // what is on its way into it says that it has ended
             ofi::Completion entry;
             entry.context = context;
-            entry.flags = FI_RECV | (receive.tagged ? FI_TAGGED : FI_MSG);
+            entry.flags = FI_RECV | (receive.tagged ? FI_TAGGED : FI_MSG) | (receive.multi ? FI_MULTI_RECV : 0);
             entry.buffer = receive.iov_count != 0 ? receive.iov[0].iov_base : nullptr;
             entry.error = FI_ECANCELED;
             entry.owner = owner();
@@ -199,7 +199,8 @@ void RdmEndpoint::land(Receive &receive, std::uint64_t length, Landing &landing)
         landing.iov[0] = {static_cast<std::byte *>(receive.iov[0].iov_base) + receive.used, landing.room};
         receive.used += landing.room;
         ++receive.users;
-        receive.used_up = ends = receive.length - receive.used < std::max<std::size_t>(least_multi_, 1);
+        receive.used_up |= receive.length - receive.used < std::max<std::size_t>(least_multi_, 1);
+        ends = receive.used_up;
     } else {
         std::copy_n(receive.iov, receive.iov_count, landing.iov);
     }
@@ -241,7 +242,7 @@ void RdmEndpoint::landed(const Landing &landing, const Told &what, int error) no
         landed_by_owner(receive, entry, what.tag, ends);
         return;
     }
-    if (receive.completion || error != 0)
+    if (receive.completion || error != 0 || (ends && receive.cancelled))
         push_own_rx(entry);
     if (ends)
         receives_.give_back(receive);

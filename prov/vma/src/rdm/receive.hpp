@@ -30,6 +30,7 @@ struct Receive : Posted {
     bool completion = false;
     bool multi = false;   // FI_MULTI_RECV: it stays until less than FI_OPT_MIN_MULTI_RECV is left
     bool used_up = false; // a multiple one that takes no more
+    bool cancelled = false;
     bool tagged = false;
     bool posted = false;     // in the list of the endpoint
     std::uint32_t users = 0; // messages that are on their way into a multiple one

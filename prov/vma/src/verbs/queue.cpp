@@ -123,7 +123,7 @@ void Queue::progress() noexcept
 
 // An event stands for the completions after the last request for one. It is taken off the channel only here, so that
 // everybody who sleeps on the descriptor sees it.
-bool Queue::arm() noexcept
+bool Queue::arm(Entries unread) noexcept
 {
     ibv_cq *which = nullptr;
     void *context = nullptr;
@@ -139,8 +139,8 @@ bool Queue::arm() noexcept
         armed = true;
         ++armings;
     }
-    drain();
-    return entries.empty();
+    const bool some = drain();
+    return unread == Entries::count ? entries.empty() : !some;
 }
 
 void Queue::report_broken() noexcept
@@ -174,8 +174,7 @@ ofi::ProgressSource Queue::source() noexcept
             [](void *object) noexcept {
                 Queue &queue = *static_cast<Queue *>(object);
                 const core::SpinGuard guard(queue.lock);
-                // Entries are for fi_cq_read(); who waits for a counter doesn't care.
-                return queue.arm() || !queue.entries.empty() ? queue.wait_fd() : -1;
+                return queue.arm(Entries::pass) ? queue.wait_fd() : -1;
             },
     };
 }

@@ -25,6 +25,9 @@ struct StampedWc;
 // Marks the number of a receive among the work requests of a queue pair.
 inline constexpr std::uint64_t kReceiveBit = UINT64_C(1) << 63;
 
+// Whether completions that wait to be read keep who asks from sleeping.
+enum class Entries { count, pass };
+
 struct Queue : ofi::Cq {
     explicit Queue(ofi::Domain &owner) noexcept : Cq(owner) {}
     ~Queue();
@@ -43,14 +46,15 @@ struct Queue : ofi::Cq {
     template <fi_cq_format Format, typename Wc>
     static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
     // Reads nothing: what the device has goes to the list.
-    void drain() noexcept;
-    void drain_device() noexcept;              // without what comes by rings
+    bool drain() noexcept;                     // whether there was anything
+    bool drain_device() noexcept;              // likewise, without what comes by rings
     void mind_fast(std::size_t room) noexcept; // fast_receive.cpp
     void push(const ofi::Completion &completion) noexcept;
     // The same, and takes the lock; reports broken endpoints.
     void progress() noexcept;
     // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next completion.
-    bool arm() noexcept;
+    // Who waits for a counter passes by entries that wait to be read, but not by what has come just now.
+    bool arm(Entries unread = Entries::count) noexcept;
     void disarm() noexcept;
     // Tells connection management about endpoints whose queue pairs broke. Takes the lock itself.
     void report_broken() noexcept;
@@ -81,7 +85,7 @@ private:
     int open_device(std::size_t size, bool with_times) noexcept;
     int ask(int count, ibv_wc *wc) noexcept { return ibv_poll_cq(cq, count, wc); }
     int ask(int count, StampedWc *wc) noexcept;
-    template <typename Wc> void drain_as() noexcept;
+    template <typename Wc> bool drain_as() noexcept;
     template <fi_cq_format Format, typename Wc> std::size_t poll(std::byte *&out, std::size_t room) noexcept;
     template <fi_cq_format Format> std::size_t poll_fast(std::byte *&out, std::size_t room) noexcept;
     template <fi_cq_format Format, typename Wc> bool take_in(const Wc &wc, std::byte *&out, bool direct) noexcept;

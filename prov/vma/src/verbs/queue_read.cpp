@@ -217,27 +217,32 @@ template <fi_cq_format Format, typename Wc> std::size_t Queue::poll(std::byte *&
     return taken;
 }
 
-void Queue::drain() noexcept
+bool Queue::drain() noexcept
 {
-    drain_device();
+    const std::size_t before = entries.size();
+    const bool some = drain_device();
     if (!fast.empty()) [[unlikely]]
         mind_fast(SIZE_MAX);
+    return some || entries.size() != before;
 }
 
-template <typename Wc> void Queue::drain_as() noexcept
+template <typename Wc> bool Queue::drain_as() noexcept
 {
     std::byte *nowhere = nullptr;
     Wc wc[kBurst];
     int got;
+    bool some = false;
     while ((got = ask(kBurst, wc)) > 0) {
+        some = true;
         for (int i = 0; i < got; ++i)
             take_in<FI_CQ_FORMAT_CONTEXT>(wc[i], nowhere, false);
     }
+    return some;
 }
 
-void Queue::drain_device() noexcept
+bool Queue::drain_device() noexcept
 {
-    stamped != nullptr ? drain_as<StampedWc>() : drain_as<ibv_wc>();
+    return stamped != nullptr ? drain_as<StampedWc>() : drain_as<ibv_wc>();
 }
 
 template <fi_cq_format Format, typename Wc> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
