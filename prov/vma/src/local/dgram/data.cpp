@@ -107,14 +107,32 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
         return -FI_EAGAIN;
     if (datagram.tell && outlet)
         return send_or_tell(*outlet, datagram, length, bell);
+    bool done = false;
     if (datagram.completion) {
+        // A short one is written under the lock; with a long one, or a receiver who has to be found, it is taken again.
         const core::SpinGuard queue_guard(tx_queue_->lock);
         if (tx_queue_->entries.full())
             return -FI_EAGAIN;
-        push_sent(datagram, length);
+        done = outlet && outlet->connected() && length <= kSlotPayload;
+        if (done) {
+            write(*outlet, datagram, length, bell);
+            push_sent(datagram, length);
+        }
     }
     if (paced_) [[unlikely]]
-        pacer_.take(length); // also what is lost afterwards has been sent
+        pacer_.take(length); // also what is lost has been sent
+    if (!done)
+        write_and_tell(outlet, group, datagram, length, bell);
+    if (counters_.send)
+        counters_.send->count();
+    return 0;
+}
+
+// The completion comes last, as who reads it may write the buffer anew. Others may have filled the queue meanwhile: it
+// takes one more.
+void DatagramEndpoint::write_and_tell(Outlet *outlet, Membership *group, const Datagram &datagram, std::size_t length,
+                                      Bell &bell) noexcept
+{
     if (outlet) [[likely]] {
         write(*outlet, datagram, length, bell);
     } else {
@@ -122,9 +140,10 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
         for (Outlet *member : group->members)
             write(*member, datagram, length, bell);
     }
-    if (counters_.send)
-        counters_.send->count();
-    return 0;
+    if (datagram.completion) {
+        const core::SpinGuard queue_guard(tx_queue_->lock);
+        push_sent(datagram, length);
+    }
 }
 
 // There is no queue of datagrams to send: who is too early comes again, and is woken for it if he sleeps.
@@ -155,7 +174,7 @@ ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram,
         return outlet.refusal();
     if (paced_) [[unlikely]]
         pacer_.take(length);
-    if (datagram.completion) { // others may have filled the queue meanwhile: it takes one more
+    if (datagram.completion) { // as in write_and_tell()
         const core::SpinGuard queue_guard(tx_queue_->lock);
         push_sent(datagram, length);
     }

@@ -97,6 +97,8 @@ private:
     int warm(const void *value, std::size_t length) noexcept;
     void push_sent(const Datagram &datagram, std::size_t length) noexcept;
     bool write(Outlet &outlet, const Datagram &datagram, std::size_t length, Bell &bell) noexcept;
+    void write_and_tell(Outlet *outlet, Membership *group, const Datagram &datagram, std::size_t length,
+                        Bell &bell) noexcept;
     // With the queue's lock held.
     bool has_taker() const noexcept { return taker_.take != nullptr || taker_.keep != nullptr; }
     // The program's own function. False: it wants it later.

@@ -130,19 +130,24 @@ ssize_t Sender::send_small(const void *buffer, std::size_t length, const std::ui
     Slot *const slot = claim();
     if (!slot)
         return 1;
+    const auto fill = [&] {
+        copy_small(slot->payload, static_cast<const std::byte *>(buffer), length);
+        slots_.publish(SlotOp::send_inline, data ? kSlotData : 0, length, data ? *data : 0, 0);
+    };
     if (completion) {
         const core::SpinGuard queue_guard(queue->lock);
         if (queue->entries.full())
             return -FI_EAGAIN;
+        fill(); // first: who reads of it may write the buffer anew
         ofi::Completion entry;
         entry.context = context;
         entry.flags = FI_MSG | FI_SEND;
         entry.length = length;
         entry.owner = endpoint_;
         queue->push(entry);
+    } else {
+        fill();
     }
-    copy_small(slot->payload, static_cast<const std::byte *>(buffer), length);
-    slots_.publish(SlotOp::send_inline, data ? kSlotData : 0, length, data ? *data : 0, 0);
     notify();
     if (send_counter)
         send_counter->count();
