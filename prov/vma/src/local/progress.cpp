@@ -320,7 +320,7 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
     bool due = false;
     if (!queue.arm_all(Entries::count, &due))
         return !due;
-    pollfd fds[] = {{queue.wait_fd(), POLLIN, 0},
+    pollfd fds[] = {{queue.sleep_fd(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0},
                     {queue.paced.timer.get(), POLLIN, 0}}; // poll() passes over -1
     if (core::kernel::poll(fds, std::size(fds), milliseconds) == 0) {
@@ -415,7 +415,7 @@ int control(fid *fid, int command, void *argument)
         return queue.count_by(static_cast<const std::uint32_t *>(argument));
     if (static_cast<unsigned>(command) == FI_VMA_PLACES)
         return give_places(queue, static_cast<fi_vma_places *>(argument));
-    return ofi::cq_control(queue, queue.wait_fd(), command, argument);
+    return ofi::cq_control(queue, -1, command, argument); // FI_GETWAIT is above
 }
 
 constinit fi_ops cq_fid_ops = ofi::FidOps{.close = close, .control = control};
@@ -446,10 +446,6 @@ int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *cont
     if (const int error = queue->open())
         return error;
     queue->untimed = attr && (attr->flags & FI_VMA_UNTIMED);
-    if (domain.datagrams) {
-        if (const int error = queue->open_wait_set())
-            return error;
-    }
     queue->fid.fid.ops = &cq_fid_ops;
     queue->fid.ops = ops_for(*queue);
     queue->trywait = trywait;

@@ -32,18 +32,47 @@ int Queue::open() noexcept
     return doorbell.open();
 }
 
-// A sender that is new to us knows no doorbell of ours yet: it is connection management that hears of it.
+// A sender that is new to us knows no doorbell of ours yet: it is connection management that hears of it, by sockets
+// that are in the gate of its endpoint, too. (Its own set can't be in that of each queue: the kernel lets a descriptor
+// wake 500 sets by way of another one.)
 int Queue::open_wait_set() noexcept
 {
     if (wait_set)
         return 0;
     core::UniqueFd set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
-    for (const int fd : {doorbell.wake_fd(), domain.datagrams ? domain.fabric.device->wait_fd() : -1}) {
-        if (fd >= 0 && !core::watch_fd(set.get(), fd))
+    if (!set || !core::watch_fd(set.get(), doorbell.wake_fd()))
+        return -errno;
+    for (const int gate : gates) {
+        if (!core::watch_fd(set.get(), gate))
             return -errno;
     }
     wait_set = std::move(set);
     return 0;
+}
+
+int Queue::add_gate(int fd) noexcept
+{
+    if (fd < 0)
+        return 0;
+    if (wait_set && !core::watch_fd(wait_set.get(), fd))
+        return -errno;
+    gates.push_back(fd);
+    return 0;
+}
+
+void Queue::remove_gate(int fd) noexcept
+{
+    if (std::erase(gates, fd) != 0 && wait_set)
+        unwatch_fd(fd);
+}
+
+// Without descriptors the doorbell's wakes, and who has to hear of new senders does so late.
+int Queue::sleep_fd() noexcept
+{
+    const core::SpinGuard guard(lock);
+    if (domain.datagrams)
+        static_cast<void>(open_wait_set());
+    return wait_fd();
 }
 
 int Queue::watch_fd(int fd) noexcept
@@ -435,7 +464,7 @@ ofi::ProgressSource Queue::source() noexcept
         .arm =
             [](void *object) noexcept {
                 Queue &queue = *static_cast<Queue *>(object);
-                return queue.arm_all(Entries::pass) ? queue.wait_fd() : -1;
+                return queue.arm_all(Entries::pass) ? queue.sleep_fd() : -1;
             },
     };
 }

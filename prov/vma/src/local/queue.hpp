@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
@@ -136,8 +137,10 @@ struct Queue : ofi::Cq {
     std::uint32_t by_bit_size = 0;
     unsigned endpoints = 0; // bound, receiving or sending
     Inlets inlets{*this};
-    // The doorbell's descriptor, in a domain of datagrams what brings new senders, and the timer of rate limits.
+    // The doorbell's descriptor, the endpoints' gates, and the timer of rate limits. It is opened when somebody wants
+    // to sleep.
     core::UniqueFd wait_set;
+    std::vector<int> gates;    // RingEndpoint::gate_
     bool untimed = false;      // FI_VMA_UNTIMED
     bool bare_wait_fd = false; // the program sleeps on the doorbell's descriptor alone
     Companions companions{*this};
@@ -152,9 +155,13 @@ struct Queue : ofi::Cq {
     // A guest's bell: it joins the set that the program has, else -FI_EOPNOTSUPP.
     int watch_guest(int fd) noexcept;
     void unwatch_fd(int fd) noexcept { core::unwatch_fd(wait_set.get(), fd); }
+    // The same for an endpoint's gate, which is watched once there is a set; -1: it has none.
+    int add_gate(int fd) noexcept;
+    void remove_gate(int fd) noexcept;
     int give_wait_fd(int &fd) noexcept;                  // to the program. 0 or a negative errno
     int count_by(const std::uint32_t *counter) noexcept; // FI_VMA_SLEEPERS. 0 or a negative errno
     int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }
+    int sleep_fd() noexcept; // the provider's own threads sleep on it. Takes the lock
 
 private:
     // What a look at the senders finds for who wants to sleep.

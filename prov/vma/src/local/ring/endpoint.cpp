@@ -147,17 +147,52 @@ template <typename Act> void RingEndpoint::for_counters(Act &&act) noexcept
     }
 }
 
+// In a domain of streams, as libvma.so has it, new senders are for who reads the event queue.
+int RingEndpoint::open_gate() noexcept
+{
+    if (gate_ || !domain_.datagrams)
+        return 0;
+    gate_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
+    return gate_ ? 0 : -errno;
+}
+
+bool RingEndpoint::let_wake(int fd) noexcept
+{
+    return !gate_ || core::watch_fd(gate_.get(), fd);
+}
+
+void RingEndpoint::let_wake_no_more(int fd) noexcept
+{
+    if (gate_ && !domain_.fabric.orphaned())
+        core::unwatch_fd(gate_.get(), fd);
+}
+
 int RingEndpoint::join_queues() noexcept
 {
+    int error = 0;
     {
         const core::SpinGuard guard(rx_queue_->lock);
-        if (const int error = rx_queue_->inlets.add(*this, bit_))
+        if ((error = rx_queue_->add_gate(gate_.get())) != 0)
             return error;
+        if ((error = rx_queue_->inlets.add(*this, bit_)) != 0) {
+            rx_queue_->remove_gate(gate_.get());
+            return error;
+        }
         ++rx_queue_->endpoints;
     }
     {
         const core::SpinGuard guard(tx_queue_->lock);
-        ++tx_queue_->endpoints;
+        if (tx_queue_ != rx_queue_)
+            error = tx_queue_->add_gate(gate_.get());
+        if (error == 0)
+            ++tx_queue_->endpoints;
+    }
+    if (error != 0) {
+        const core::SpinGuard guard(rx_queue_->lock);
+        rx_queue_->remove_gate(gate_.get());
+        rx_queue_->inlets.remove(static_cast<BellHandler &>(*this), bit_);
+        --rx_queue_->endpoints;
+        return error;
     }
     for_counters([](ofi::Cntr &counter, Queue &queue) { counter.add_source(queue.source()); });
     return 0;
@@ -198,10 +233,10 @@ int RingEndpoint::enable() noexcept
     if ((error = prepare()))
         return error;
     const std::lock_guard guard(manager_.mutex());
-    if ((error = ensure_name()) || (error = join_queues()))
+    if ((error = ensure_name()) || (error = open_gate()) || (error = join_queues()))
         return error;
     enabled_ = true;
-    return manager_.watch(*this, name_.socket(), EPOLLIN | EPOLLET, true) ? 0 : -errno;
+    return manager_.watch(*this, name_.socket(), EPOLLIN | EPOLLET, true) && let_wake(name_.socket()) ? 0 : -errno;
 }
 
 std::unique_ptr<Outlet> RingEndpoint::make_outlet(const ofi::Address &address, bool told) noexcept
@@ -267,10 +302,15 @@ void RingEndpoint::on_ready(std::uint32_t) noexcept
         if (!socket) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
-            if (errno != EAGAIN)
+            if (errno != EAGAIN) {
                 VMA_WARN(ep_ctrl, "cannot take a sender of datagrams: %s", std::strerror(errno));
+                deaf_ = true;
+                let_wake_no_more(name_.socket()); // else who sleeps is woken for nothing, again and again
+            }
             return;
         }
+        if (deaf_)
+            deaf_ = !let_wake(name_.socket());
         std::unique_ptr<Inlet> inlet(new (std::nothrow) Inlet(*this, std::move(socket)));
         if (inlet && inlet->start())
             strangers_.push_back(std::move(inlet));
@@ -370,10 +410,12 @@ void RingEndpoint::leave_queues() noexcept
         while (Inlet *inlet = inlets_)
             retire(*inlet);
         rx_queue_->inlets.remove(static_cast<BellHandler &>(*this), bit_);
+        rx_queue_->remove_gate(gate_.get());
         rx_queue_->forget(owner());
         --rx_queue_->endpoints;
     }
     const core::SpinGuard guard(tx_queue_->lock);
+    tx_queue_->remove_gate(gate_.get());
     tx_queue_->forget(owner());
     --tx_queue_->endpoints;
 }
@@ -382,6 +424,7 @@ void RingEndpoint::close() noexcept
 {
     if (!enabled_)
         return;
+    let_wake_no_more(name_.socket());
     manager_.unwatch(name_.socket());
     name_.reset(); // from now on nobody comes
     strangers_.clear();

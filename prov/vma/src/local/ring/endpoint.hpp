@@ -85,6 +85,10 @@ public:
     void refuse(Inlet &inlet) noexcept;
     // Somebody came or went, or there is something to do: whoever reads the queue sees to it. Any lock may be held.
     void attend_soon() noexcept;
+    // Of a socket that connection management watches: as long as it is readable, it wakes who sleeps on the endpoint's
+    // queues. False, with errno: it can't.
+    bool let_wake(int fd) noexcept;
+    void let_wake_no_more(int fd) noexcept;
 
     // All below with the queue's lock held. The inlet may be cut in each of them; it is not freed before the lock was
     // let go.
@@ -178,6 +182,7 @@ protected:
 
 private:
     int take_name(const ofi::Address &wanted) noexcept;
+    int open_gate() noexcept;
     int join_queues() noexcept;
     void leave_queues() noexcept;
     void free_retired() noexcept;
@@ -186,7 +191,9 @@ private:
     std::atomic<Inlet *> arrivals_{nullptr};        // from CM to the queue
     std::atomic<Inlet *> retired_{nullptr};         // from the queue to CM
     std::vector<std::unique_ptr<Inlet>> strangers_; // that have not greeted, protected by the CM lock
-    std::unique_ptr<Queue> hidden_queue_;           // where only counters are bound
+    core::UniqueFd gate_; // epoll: what wakes who sleeps on the queues, beside their doorbells. From enable() on
+    bool deaf_ = false;   // nobody can be taken, for want of descriptors: protected by the CM lock
+    std::unique_ptr<Queue> hidden_queue_; // where only counters are bound
     ofi::Eq *eq_ = nullptr;
     std::uint64_t counted_;
     NameKind kind_;

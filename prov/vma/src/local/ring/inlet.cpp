@@ -31,7 +31,8 @@ Inlet::~Inlet()
 bool Inlet::start() noexcept
 {
     pid_ = peer_of_our_user(socket_.get());
-    return pid_ >= 0 && endpoint_.manager().watch(*this, socket_.get(), EPOLLIN, true);
+    return pid_ >= 0 && endpoint_.manager().watch(*this, socket_.get(), EPOLLIN, true) &&
+           endpoint_.let_wake(socket_.get());
 }
 
 void Inlet::on_ready(std::uint32_t) noexcept
@@ -119,6 +120,7 @@ void Inlet::leave_socket(bool close) noexcept
     const core::SpinGuard guard(socket_lock_);
     if (!socket_)
         return;
+    endpoint_.let_wake_no_more(socket_.get());
     endpoint_.manager().unwatch(socket_.get());
     if (close)
         socket_.reset();

@@ -80,7 +80,8 @@ bool Outlet::connect() noexcept
         return false;
     socket_ = std::move(socket);
     peer_ = peer;
-    connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true);
+    connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true) &&
+                 (told_ == nullptr || told_->let_wake(socket_.get()));
     next_try_ = 0; // a receiver that goes and comes back is found at once
     if (!connected_)
         disconnect();
@@ -126,8 +127,11 @@ void Outlet::look_for_end() noexcept
 
 void Outlet::disconnect() noexcept
 {
-    if (socket_)
+    if (socket_) {
+        if (told_ != nullptr)
+            told_->let_wake_no_more(socket_.get());
         manager_.unwatch(socket_.get());
+    }
     socket_.reset();
     doorbell_.reset();
     memory_ = {};
