@@ -11,7 +11,6 @@ namespace vma::local {
 namespace {
 
 constexpr unsigned kCmInterval = 65536; // reads without a completion between looks at connection management
-constexpr unsigned kNewSenders = 1024;  // reads between looks for those whose first messages wait
 constexpr unsigned kCompanions = 4;     // reads without a completion between looks at the endpoints' other queues
 
 ssize_t read_for_owner(fid_cq *fid, void *, std::size_t)
@@ -30,7 +29,7 @@ void Queue::progress_for_owner() noexcept
     const bool was_armed = suspend();
     poll<FI_CQ_FORMAT_CONTEXT>(sink);
     const bool told = owners.was_told();
-    const bool look_at_cm = (!told && note_idle() % kCmInterval == 0) || (inlets.used() && reads % kNewSenders == 0);
+    const bool look_at_cm = (!told && note_idle() % kCmInterval == 0) || (inlets.used() && lookout.due(reads));
     if (was_armed) [[unlikely]]
         end_armed_read(told);
     const bool others = !told && companions.any() && reads % kCompanions == 0;

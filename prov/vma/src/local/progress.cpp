@@ -24,7 +24,6 @@ constexpr unsigned kSpaceCheck = 16;    // slots given back before we look wheth
 constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
 constexpr unsigned kLookAtWriters = 64; // reads, where there always is something to take
 constexpr unsigned kCompanions = 4; // reads that found nothing between looks at the other queues of the same endpoints
-constexpr unsigned kNewSenders = 1024; // reads between looks for those whose first datagrams wait
 
 } // namespace
 
@@ -216,8 +215,9 @@ template <fi_cq_format Format>
     const bool failures = queue.failed != nullptr;
     const bool error = queue.error_first();
     const bool left = !queue.entries.empty();
-    const bool look_at_cm = (!sink.taken && !left && (queue.note_idle() % kCmInterval) == 0) ||
-                            (queue.inlets.used() && (queue.reads % kNewSenders) == 0);
+    const bool takes_senders = queue.inlets.used();
+    bool look_at_cm = (!sink.taken && !left && (queue.note_idle() % kCmInterval) == 0) ||
+                      (takes_senders && queue.lookout.due(queue.reads));
     if (was_armed) [[unlikely]]
         queue.end_armed_read(sink.taken || left || error || failures);
     const bool tired =
@@ -227,12 +227,12 @@ template <fi_cq_format Format>
 
     if (failures) [[unlikely]]
         queue.report_failures();
-    if (look_at_cm) [[unlikely]]
-        queue.domain.fabric.cm_progress();
     if (others) [[unlikely]]
         queue.progress_companions();
-    if (tired) [[unlikely]]
-        queue.turns.yield();
+    if (tired) [[unlikely]] // who has had the processor meanwhile may have sent for the first time
+        look_at_cm |= queue.lookout.due_at(queue.turns.yield()) && takes_senders;
+    if (look_at_cm) [[unlikely]]
+        queue.domain.fabric.cm_progress();
     if (sink.taken)
         return static_cast<ssize_t>(sink.taken);
     if (error)
@@ -276,7 +276,7 @@ void Queue::progress_alone() noexcept
     const bool failures = failed != nullptr;
     if (was_armed)
         end_armed_read(failures || entries.size() != before);
-    const bool look_at_cm = inlets.used() && (reads % kNewSenders) == 0;
+    const bool look_at_cm = inlets.used() && lookout.due(reads);
     lock.unlock();
     if (failures)
         report_failures();

@@ -14,6 +14,7 @@
 #include "local/companions.hpp"
 #include "local/doorbell.hpp"
 #include "local/guests.hpp"
+#include "local/lookout.hpp"
 #include "local/pacing.hpp"
 #include "local/ring/inlets.hpp"
 #include "local/stamp.hpp"
@@ -128,6 +129,7 @@ struct Queue : ofi::Cq {
     Endpoint *reporting = nullptr;
     unsigned reads = 0;
     Turns turns;
+    Lookout lookout;                // for new senders
     const void *armed_by = nullptr; // the thread
     Doorbell doorbell;
     GuestDoorbells guests{*this};

@@ -26,15 +26,18 @@ public:
         return row >= wait_.load(std::memory_order_relaxed);
     }
 
-    // A turn in which somebody else ran makes the next one come soon; alone, there is one in a thousand reads.
-    void yield() noexcept
+    // A turn in which somebody else ran makes the next one come soon; alone, there is one in a thousand reads. Returns
+    // the time.
+    std::uint64_t yield() noexcept
     {
         const std::uint64_t before = core::monotonic_ns();
         sched_yield();
-        const bool others_ran = core::monotonic_ns() - before >= kOthersRan;
+        const std::uint64_t after = core::monotonic_ns();
+        const bool others_ran = after - before >= kOthersRan;
         const unsigned longer = std::min(wait_.load(std::memory_order_relaxed) * 2, kAlone);
         wait_.store(others_ran ? kSoon : longer, std::memory_order_relaxed);
         row_.store(0, std::memory_order_relaxed);
+        return after;
     }
 
 private:
