@@ -16,11 +16,12 @@ namespace vma::rdm {
 using local::Bell;
 
 // Without an allocation where the ring has room.
-void RdmEndpoint::answer_with(Peer &peer, std::uint32_t id, int error, const std::byte *bytes,
+void RdmEndpoint::answer_with(const Whom &whom, std::uint32_t id, int error, const std::byte *bytes,
                               std::size_t length) noexcept
 {
+    Peer &peer = whom.peer;
     const Packet packet{PacketOp::answer, 0, static_cast<std::uint16_t>(error), id, 0, 0};
-    if (peer.greeted && !peer.has_work()) [[likely]] {
+    if (peer.greeted && !peer.has_work() && peer.leads_to(whom.incarnation)) [[likely]] {
         if (std::byte *const place = peer.claim(sizeof packet + length)) [[likely]] {
             Bell bell;
             RecordWriter record(place);
@@ -42,17 +43,22 @@ void RdmEndpoint::answer_with(Peer &peer, std::uint32_t id, int error, const std
             said.packet.error = FI_ENOMEM;
         }
     }
-    reply(peer, std::move(said));
+    reply(whom, std::move(said));
 }
 
-// Written at once where the ring has room, else when it has.
-void RdmEndpoint::reply(Peer &peer, Reply &&said) noexcept
+// Written at once where the ring has room, else when it has. What is for a predecessor of who reads it goes nowhere:
+// that one is gone, and its numbers mean something else to the other.
+void RdmEndpoint::reply(const Whom &whom, Reply &&said) noexcept
 {
+    Peer &peer = whom.peer;
     Bell bell;
     look_after(peer);
     const bool first = peer.replies.empty();
     if (first && is_nobody(peer, bell))
         return; // there is nobody to be told
+    if (peer.greeted && !peer.leads_to(whom.incarnation))
+        return;
+    said.to = whom.incarnation;
     if (peer.greeted && first && write_reply(peer, said, bell))
         return;
     peer.replies.push_back(std::move(said));

@@ -122,14 +122,13 @@ RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
     const bool reached = pid > 0 && may_reach_ &&
                          local::cma_copy(local::CmaDirection::read, pid, &ours, 1, &theirs, 1, sizeof seen) == 0 &&
                          seen == hello.probe_nonce;
-    in.peer.pid = pid;
-    in.peer.we_reach_it = reached ? Peer::Reach::yes : Peer::Reach::no;
+    in.sender().we_reach_it = reached ? Peer::Reach::yes : Peer::Reach::no;
     if (!reached)
         VMA_INFO(ep_data, "process %d can't be read from: its long messages go through the ring",
                  static_cast<int>(pid));
     Reply said;
     said.packet = {PacketOp::greeted, 0, static_cast<std::uint16_t>(reached ? 0 : FI_EACCES), 0, 0, 0};
-    reply(in.peer, std::move(said));
+    reply(in.whom(), std::move(said));
     return Took::taken;
 }
 
@@ -137,6 +136,8 @@ RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
 {
     if (in.length != 0 || in.inlet == nullptr)
         return Took::lie;
+    if (!in.peer.leads_to(in.whom().incarnation))
+        return Took::taken; // of a predecessor of who reads our ring now
     in.peer.it_reaches_us = in.packet.error == 0 ? Peer::Reach::yes : Peer::Reach::no;
     VMA_INFO(ep_ctrl, "port %u: to %zu KiB in one record, beyond %s", static_cast<unsigned>(in.peer.port), kEager >> 10,
              in.packet.error == 0 ? "by single copy" : "in several, as it may not read our memory");
@@ -186,7 +187,7 @@ void RdmEndpoint::deliver(Receive &receive, const Incoming &in) noexcept
     }
     landed(landing, {in.length, in.packet.tag, in.data, in.source(), in.has_data}, 0);
     if ((in.packet.flags & kAck) != 0)
-        answer(in.peer, in.packet.id, 0);
+        answer(in.whom(), in.packet.id, 0);
 }
 
 // The bound is for who receives slower than others send. Whoever waits for one message, or for an answer, may find it
@@ -261,6 +262,7 @@ void RdmEndpoint::describe(Message *message, const Incoming &in, Message::Form f
     message->held = bytes + sizeof(Message);
     held_ += message->held;
     message->peer = &in.peer;
+    message->sender = in.whom().incarnation;
     message->inlet = in.inlet;
     message->from = in.source();
     message->next = nullptr;
@@ -376,7 +378,7 @@ Operation *RdmEndpoint::waiting_operation(const Incoming &in) noexcept
 {
     Operation *const operation = operations_.find(in.packet.id & 0xffff);
     const bool meant = operation != nullptr && operation->id() == in.packet.id && operation->peer == &in.peer &&
-                       operation->state == Operation::State::waiting;
+                       may_be(operation->to, in.whom().incarnation) && operation->state == Operation::State::waiting;
     return meant ? operation : nullptr;
 }
 

@@ -81,7 +81,7 @@ ssize_t RdmEndpoint::atomic_locked(const AtomicAccess &access, const TargetList 
     Peer *const peer = peer_of(access.to);
     if (peer == nullptr)
         return -FI_EINVAL;
-    if (const int error = ready(*peer, bell))
+    if (const int error = ready_to_wait(*peer, bell))
         return error;
     if ((access.flags & FI_FENCE) != 0 && peer->outstanding != 0)
         return -FI_EAGAIN;
@@ -98,7 +98,7 @@ ssize_t RdmEndpoint::atomic_locked(const AtomicAccess &access, const TargetList 
     std::byte *at = peer->claim(length);
     if (at == nullptr) {
         release(*operation);
-        return refused(*peer);
+        return refused(*peer, bell);
     }
     const std::size_t size = ofi::atomic_size(access.type);
     for (std::size_t i = 0; fetches && i < access.result_count; ++i)

@@ -153,6 +153,8 @@ private:
         std::uint64_t data;
 
         fi_addr_t source() const noexcept { return inlet != nullptr ? inlet->source() : peer.net->source; }
+        Whom whom() const noexcept { return {peer, inlet != nullptr ? inlet->incarnation() : peer.net->id}; }
+        Peer::Sender &sender() const noexcept { return *peer.sender_of(inlet); }
     };
 
     // Peers (peers.cpp).
@@ -176,6 +178,7 @@ private:
     }
     int make_ready(Peer &peer, local::Bell &bell) noexcept;
     int greet(Peer &peer, local::Bell &bell) noexcept;
+    int find_successor(Peer &peer, local::Bell &bell) noexcept;
     // Greets it if that was not done yet. True: there is nobody at its address.
     bool is_nobody(Peer &peer, local::Bell &bell) noexcept
     {
@@ -183,8 +186,9 @@ private:
         return error != 0 && error != -FI_EAGAIN;
     }
     void look_after(Peer &peer) noexcept;
+    void end_predecessor(Peer &peer, std::uint64_t incarnation) noexcept;
     void lost(Peer &peer) noexcept;
-    void fail_waiting(Peer &peer) noexcept;
+    void fail_waiting(Peer &peer, std::uint64_t incarnation) noexcept;
     void drop_streams(Peer &peer, const local::Inlet *inlet) noexcept;
 
     // Other hosts (network_peers.cpp).
@@ -204,6 +208,8 @@ private:
     // Writing (write.cpp).
     ssize_t send_locked(const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
     ssize_t send_eager(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    ssize_t put_eager(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    // 0, or -FI_EAGAIN or -FI_ECONNRESET for refused() to look into, without the queue's lock.
     ssize_t write_eager(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
     ssize_t send_operation(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
     Operation *begin(Peer &peer, void *context, bool completion, std::uint64_t cq_flags, ofi::Cntr *counter) noexcept;
@@ -214,7 +220,8 @@ private:
     bool write_next(Operation &operation, local::Bell &bell) noexcept;
     bool write_piece(Operation &operation, local::Bell &bell) noexcept;
     bool write_whole(Operation &operation, local::Bell &bell) noexcept;
-    ssize_t refused(Peer &peer) noexcept;
+    ssize_t refused(Peer &peer, local::Bell &bell) noexcept;
+    int ready_to_wait(Peer &peer, local::Bell &bell) noexcept;
     void flush(Peer &peer, local::Bell &bell) noexcept;
     bool write_reply(Peer &peer, Reply &reply, local::Bell &bell) noexcept;
     bool write_read_bytes(Peer &peer, Reply &reply, local::Bell &bell) noexcept;
@@ -223,9 +230,10 @@ private:
                           local::Bell &bell) noexcept;
     ssize_t atomic_locked(const AtomicAccess &access, const TargetList &targets, std::size_t elements,
                           local::Bell &bell) noexcept;
-    void reply(Peer &peer, Reply &&reply) noexcept;
-    void answer(Peer &peer, std::uint32_t id, int error) noexcept { answer_with(peer, id, error, nullptr, 0); }
-    void answer_with(Peer &peer, std::uint32_t id, int error, const std::byte *bytes, std::size_t length) noexcept;
+    void reply(const Whom &whom, Reply &&reply) noexcept;
+    void answer(const Whom &whom, std::uint32_t id, int error) noexcept { answer_with(whom, id, error, nullptr, 0); }
+    void answer_with(const Whom &whom, std::uint32_t id, int error, const std::byte *bytes,
+                     std::size_t length) noexcept;
     void make_busy(Peer &peer) noexcept;
     void flush_busy() noexcept;
     void set_polled(bool wanted) noexcept;
@@ -302,7 +310,8 @@ private:
     Took take_atomic(const Incoming &in) noexcept;
     void written(const Incoming &in, const TargetList &targets, int error) noexcept;
     void count_access(const TargetList &targets, std::uint64_t access) noexcept;
-    int copy_targets(const TargetList &targets, const Peer &peer, const BufferList &theirs, bool to_them) noexcept;
+    int copy_targets(const TargetList &targets, const Peer::Sender &sender, const BufferList &theirs,
+                     bool to_them) noexcept;
 
     // Completions.
     void push_rx(const ofi::Completion &completion) noexcept;

@@ -119,7 +119,8 @@ Peer *RdmEndpoint::network_peer(const ofi::Address &address) noexcept
     if (!peer || !peer->net)
         return nullptr;
     peer->port = address.port();
-    peer->we_reach_it = peer->it_reaches_us = Peer::Reach::no;
+    peer->it_reaches_us = Peer::Reach::no;
+    peer->senders.push_back({.we_reach_it = Peer::Reach::no});
     place = peer.get();
     peers_.push_back(std::move(peer));
     return place;
@@ -151,6 +152,7 @@ Peer *RdmEndpoint::network_sender(const NetworkHead &head) noexcept
     if (net.id != 0) {
         by_id_.erase(net.id); // another endpoint has its address by now
         lose_network(*peer);
+        peer->senders.front().failed_write_error = 0;
     }
     net.id = head.sender;
     net.its_epoch = 0;
@@ -190,7 +192,7 @@ void RdmEndpoint::tell(Peer &peer, PacketOp op, std::uint64_t size) noexcept
 {
     Reply said;
     said.packet = {op, 0, 0, 0, 0, size};
-    reply(peer, std::move(said));
+    reply({peer, 0}, std::move(said));
 }
 
 // Whoever had the address is there no more.
@@ -200,7 +202,7 @@ void RdmEndpoint::lose_network(Peer &peer) noexcept
     if (peer.greeted)
         lost(peer);
     else
-        fail_waiting(peer);
+        fail_waiting(peer, peer.reader());
 }
 
 // ---- what comes -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ struct Operation {
     bool completion = false;
     bool answered = false; // ends with an answer, not with its last record
     bool has_data = false;
-    Packet packet{}; // of its records
+    bool lost = false; // the ring that it was written into is no more; an answer may still be on its way
+    Packet packet{};   // of its records
     std::uint64_t cq_flags = 0;
     std::uint64_t data = 0;
     std::uint64_t length = 0;
@@ -37,6 +38,7 @@ struct Operation {
     void *context = nullptr;
     ofi::Cntr *counter = nullptr;
     Peer *peer = nullptr;
+    std::uint64_t to = 0;        // the incarnation that it is for
     iovec iov[ofi::kIovLimit]{}; // where it comes from, or, of what reads, goes to
     std::uint32_t iov_count = 0;
     TargetList targets{};        // of what is written in pieces

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One endpoint that ours talks with: the ring to it and the ring from it, or the network to it, and what is under way
-// in both directions. It is made at the first word in either direction and stays; the rings go with the process behind
-// them.
+// One port that ours talks with: the ring to it and those from it, or the network to it, and what is under way in both
+// directions. It is made at the first word in either direction and stays; the rings go with the endpoint behind them.
+// Another one may have the port then, also while rings from its predecessor are still being read. So all that is not
+// said at once says which incarnation it is for.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "local/ring/outlet.hpp"
 #include "ofi/address.hpp"
@@ -24,6 +27,7 @@ namespace vma::rdm {
 // for each other.
 struct Reply {
     Packet packet{};
+    std::uint64_t to = 0; // the incarnation that it is for
     Bytes bytes;
     std::size_t length = 0;
     TargetList source{}; // of a read whose bytes go through the ring: where they are
@@ -33,26 +37,50 @@ struct Reply {
 struct Peer {
     enum class Reach : std::uint8_t { unknown, yes, no };
 
+    // An endpoint that has the port, or had it, and whose ring we read; on another host, all that ever had it.
+    struct Sender {
+        const local::Inlet *inlet = nullptr; // nullptr: on another host
+        std::uint64_t incarnation = 0;
+        Reach we_reach_it = Reach::unknown;
+        std::uint32_t failed_write = 0; // number of its write in pieces of which one has failed, or the last one
+        int failed_write_error = 0;
+    };
+
     // One of the two: on this host, or on another one.
     std::unique_ptr<local::Outlet> out;
     std::unique_ptr<NetworkPeer> net;
-    local::Inlet *inlet = nullptr;
-    ofi::Address name; // as it calls itself, once it has sent something
+    std::vector<Sender> senders; // in the order in which they came
+    ofi::Address name;           // as it calls itself, once it has sent something
     std::uint16_t port = 0;
     bool greeted = false;                 // our hello is in the ring that we write, or was sent
     bool busy = false;                    // in the endpoint's list of those with something left to write
     Reach it_reaches_us = Reach::unknown; // by single copy, it says
-    Reach we_reach_it = Reach::unknown;
-    pid_t pid = -1;                 // of who makes the ring that we read, as far as we_reach_it
-    std::uint32_t failed_write = 0; // number of its write in pieces of which one has failed, or the last one
-    int failed_write_error = 0;
-    std::uint32_t outstanding = 0; // operations that have not ended
+    std::uint32_t outstanding = 0;        // operations that have not ended
     Operation *first_writing = nullptr;
     Operation *last_writing = nullptr;
     Operation *first_leaving = nullptr;
     Operation *last_leaving = nullptr;
     std::deque<Reply> replies;
     Message *streams = nullptr; // messages of which more is to come
+
+    // Who reads what we write, or did last.
+    std::uint64_t reader() const noexcept { return net == nullptr ? out->leads_to() : net->id; }
+    bool leads_to(std::uint64_t incarnation) const noexcept { return may_be(reader(), incarnation); }
+    // Whom the ring is of; nullptr: of nobody that has joined.
+    Sender *sender_of(const local::Inlet *inlet) noexcept
+    {
+        const auto found = std::find_if(senders.begin(), senders.end(),
+                                        [inlet](const Sender &sender) { return sender.inlet == inlet; });
+        return found != senders.end() ? &*found : nullptr;
+    }
+    // A ring of that endpoint's, which was not read to its end yet.
+    const Sender *find_sender(std::uint64_t incarnation) const noexcept
+    {
+        const auto found = std::find_if(senders.begin(), senders.end(), [incarnation](const Sender &sender) {
+            return may_be(sender.incarnation, incarnation);
+        });
+        return found != senders.end() ? &*found : nullptr;
+    }
 
     bool has_work() const noexcept { return first_writing != nullptr || !replies.empty(); }
 

@@ -35,6 +35,12 @@ Peer *RdmEndpoint::new_peer(fi_addr_t address) noexcept
     Peer *const peer = peer_at(known);
     if (peer == nullptr)
         return nullptr;
+    // It may be inserted as another process has its address by now. One that was killed has said nothing.
+    if (peer->net == nullptr) {
+        peer->out->look_now();
+        look_after(*peer);
+        peer->out->expect_somebody();
+    }
     if (places_.size() <= address)
         places_.resize(address + 1);
     places_[address] = {generation, peer};
@@ -133,19 +139,36 @@ void RdmEndpoint::lost(Peer &peer) noexcept
         finish(*operation, FI_ECONNRESET);
     }
     peer.last_writing = nullptr;
-    if (peer.inlet == nullptr)
-        fail_waiting(peer);
+    if (peer.net != nullptr || peer.find_sender(peer.reader()) == nullptr) {
+        fail_waiting(peer, peer.reader());
+        return;
+    }
+    operations_.for_each([&](Operation &operation) { operation.lost |= operation.peer == &peer; });
 }
 
-void RdmEndpoint::fail_waiting(Peer &peer) noexcept
+// What waits for an answer of an endpoint of which nothing more comes, but for what was written into a ring that it
+// still reads.
+void RdmEndpoint::fail_waiting(Peer &peer, std::uint64_t incarnation) noexcept
 {
     peer.first_leaving = peer.last_leaving = nullptr;
     if (peer.outstanding == 0)
         return;
+    const bool reads = peer.greeted && peer.leads_to(incarnation);
     operations_.for_each([&](Operation &operation) {
-        if (operation.peer == &peer && operation.state >= Operation::State::leaving)
+        const bool its = operation.peer == &peer && (peer.net != nullptr || may_be(operation.to, incarnation));
+        if (its && operation.state >= Operation::State::leaving && (operation.lost || !reads))
             finish(operation, FI_ECONNRESET);
     });
+}
+
+// The reader of our ring has left it, or is behind. 0: another one has its name, and is greeted.
+int RdmEndpoint::find_successor(Peer &peer, Bell &bell) noexcept
+{
+    look_after(peer);
+    if (peer.greeted)
+        return -FI_EAGAIN;
+    const int error = peer.net == nullptr ? greet(peer, bell) : -FI_ECONNRESET;
+    return error == 0 || error == -FI_EAGAIN ? error : -FI_ECONNRESET;
 }
 
 // ---- the queue's side, with its lock held ---------------------------------------------------------------------------
@@ -156,8 +179,20 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
     inlet.user = peer;
     if (peer == nullptr)
         return;
-    peer->inlet = &inlet;
+    if (peer->net == nullptr)
+        end_predecessor(*peer, inlet.incarnation());
+    peer->senders.push_back({.inlet = &inlet, .incarnation = inlet.incarnation()});
     peer->name = inlet.raw_source();
+}
+
+// Somebody writes to us from the port. Where our own ring leads to another endpoint, the one of them that has the name
+// now is the later one, whatever we have heard of either's end, and in which order.
+void RdmEndpoint::end_predecessor(Peer &peer, std::uint64_t incarnation) noexcept
+{
+    look_after(peer);
+    if (peer.greeted && !peer.leads_to(incarnation) && !peer.out->is_present())
+        lost(peer);
+    peer.out->expect_somebody();
 }
 
 void RdmEndpoint::left(Inlet &inlet) noexcept
@@ -166,13 +201,10 @@ void RdmEndpoint::left(Inlet &inlet) noexcept
     if (peer == nullptr || closing_)
         return;
     drop_streams(*peer, &inlet);
-    if (peer->inlet != &inlet)
-        return; // another process has its port by now
-    peer->inlet = nullptr;
-    peer->we_reach_it = Peer::Reach::unknown;
+    std::erase_if(peer->senders, [&inlet](const Peer::Sender &sender) { return sender.inlet == &inlet; });
     look_after(*peer);
-    if (!peer->greeted)
-        fail_waiting(*peer);
+    if (peer->find_sender(inlet.incarnation()) == nullptr)
+        fail_waiting(*peer, inlet.incarnation());
 }
 
 // Messages of which nothing more comes.

@@ -278,13 +278,14 @@ void RdmEndpoint::meet(Receive &receive, Message &message) noexcept
 
 int RdmEndpoint::pull(const Message &message, const Landing &landing) noexcept
 {
-    const Peer &peer = *message.peer;
     if (landing.room == 0)
         return 0;
-    if (peer.we_reach_it != Peer::Reach::yes)
+    // Another endpoint at its port is none of whose memory this says anything.
+    const Peer::Sender *const sender = message.peer->find_sender(message.sender);
+    if (sender == nullptr || sender->we_reach_it != Peer::Reach::yes)
         return FI_ECONNRESET; // it is gone since
-    const int error = local::cma_copy(local::CmaDirection::read, peer.pid, landing.iov, landing.iov_count, message.iov,
-                                      message.iov_count, landing.room);
+    const int error = local::cma_copy(local::CmaDirection::read, sender->inlet->pid(), landing.iov, landing.iov_count,
+                                      message.iov, message.iov_count, landing.room);
     return error == ESRCH ? FI_ECONNRESET : error;
 }
 
@@ -305,7 +306,7 @@ void RdmEndpoint::ask_for(Message &message) noexcept
     message.announced = false;
     Reply said;
     said.packet = {PacketOp::go, 0, 0, message.id, 0, 0};
-    reply(*message.peer, std::move(said));
+    reply(message.whom(), std::move(said));
 }
 
 void RdmEndpoint::link_stream(Message &message) noexcept
@@ -327,7 +328,7 @@ void RdmEndpoint::unlink_stream(Message &message) noexcept
 void RdmEndpoint::end_message(Message &message, int error) noexcept
 {
     if (message.ack)
-        answer(*message.peer, message.id, error);
+        answer(message.whom(), message.id, error);
     free_message(message);
 }
 

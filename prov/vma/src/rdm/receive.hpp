@@ -42,6 +42,18 @@ struct Receive : Posted {
     std::uint32_t index = 0;
 };
 
+// Which endpoint an answer is for: a peer is who has a port, and that may be another one by now. The incarnation is the
+// number of its name (local::PortName::incarnation()), or what an endpoint on another host calls itself; 0: unknown.
+struct Whom {
+    Peer &peer;
+    std::uint64_t incarnation;
+};
+// Whether two that were heard of may be one.
+constexpr bool may_be(std::uint64_t incarnation, std::uint64_t other) noexcept
+{
+    return incarnation == other || incarnation == 0 || other == 0;
+}
+
 // What a completion says of a message.
 struct Told {
     std::uint64_t length;
@@ -86,6 +98,7 @@ struct Message : Arrival {
     iovec iov[ofi::kIovLimit]{};
     std::uint32_t iov_count = 0;
     Peer *peer = nullptr;
+    std::uint64_t sender = 0;            // which incarnation of the peer's it is of
     const local::Inlet *inlet = nullptr; // that it comes through, as long as it is a stream
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     void *claimed_by = nullptr; // the context of FI_CLAIM
@@ -99,6 +112,7 @@ struct Message : Arrival {
     std::uint32_t index = 0;
 
     Told told() const noexcept { return {length, tag, data, from, has_data}; }
+    Whom whom() const noexcept { return {*peer, sender}; }
 };
 
 } // namespace vma::rdm

@@ -45,11 +45,11 @@ void RdmEndpoint::count_access(const TargetList &targets, std::uint64_t access) 
 // A write is done, as far as this packet goes. Of one in pieces only the last is answered, with what went wrong in any.
 void RdmEndpoint::written(const Incoming &in, const TargetList &targets, int error) noexcept
 {
-    Peer &peer = in.peer;
-    if (peer.failed_write_error != 0 && peer.failed_write == in.packet.id)
-        error = peer.failed_write_error;
-    peer.failed_write = in.packet.id;
-    peer.failed_write_error = (in.packet.flags & kMore) != 0 ? error : 0;
+    Peer::Sender &sender = in.sender();
+    if (sender.failed_write_error != 0 && sender.failed_write == in.packet.id)
+        error = sender.failed_write_error;
+    sender.failed_write = in.packet.id;
+    sender.failed_write_error = (in.packet.flags & kMore) != 0 ? error : 0;
     if ((in.packet.flags & kMore) != 0)
         return;
     if (error == 0) {
@@ -64,7 +64,7 @@ void RdmEndpoint::written(const Incoming &in, const TargetList &targets, int err
             push_rx(entry);
         }
     }
-    answer(peer, in.packet.id, error);
+    answer(in.whom(), in.packet.id, error);
 }
 
 RdmEndpoint::Took RdmEndpoint::take_write(const Incoming &in) noexcept
@@ -89,10 +89,10 @@ RdmEndpoint::Took RdmEndpoint::take_write(const Incoming &in) noexcept
     return Took::taken;
 }
 
-int RdmEndpoint::copy_targets(const TargetList &targets, const Peer &peer, const BufferList &theirs,
+int RdmEndpoint::copy_targets(const TargetList &targets, const Peer::Sender &sender, const BufferList &theirs,
                               bool to_them) noexcept
 {
-    if (peer.we_reach_it != Peer::Reach::yes)
+    if (sender.we_reach_it != Peer::Reach::yes)
         return FI_ECONNRESET;
     std::uint64_t done = 0;
     const auto copy = [&](const iovec *parts, unsigned count) {
@@ -103,7 +103,7 @@ int RdmEndpoint::copy_targets(const TargetList &targets, const Peer &peer, const
         const unsigned used = local::slice(theirs.parts, static_cast<unsigned>(theirs.count), done, length, there);
         done += length;
         const auto direction = to_them ? local::CmaDirection::write : local::CmaDirection::read;
-        const int error = local::cma_copy(direction, peer.pid, parts, count, there, used, length);
+        const int error = local::cma_copy(direction, sender.inlet->pid(), parts, count, there, used, length);
         return error == ESRCH ? FI_ECONNRESET : error;
     };
     return for_targets(*mrs_, targets, to_them ? FI_REMOTE_READ : FI_REMOTE_WRITE, copy);
@@ -117,7 +117,7 @@ RdmEndpoint::Took RdmEndpoint::take_write_offer(const Incoming &in) noexcept
         return Took::lie;
     if (in.has_data && has_to_wait_for_queue())
         return Took::later;
-    written(in, targets, copy_targets(targets, in.peer, theirs, false));
+    written(in, targets, copy_targets(targets, in.sender(), theirs, false));
     return Took::taken;
 }
 
@@ -127,18 +127,18 @@ RdmEndpoint::Took RdmEndpoint::take_read(const Incoming &in) noexcept
     BufferList theirs{};
     if (!read_both(in.body, in.length, in.packet.size, targets, theirs))
         return Took::lie;
-    if (in.packet.size > kEager && in.peer.we_reach_it == Peer::Reach::yes) {
-        const int error = copy_targets(targets, in.peer, theirs, true);
+    if (in.packet.size > kEager && in.sender().we_reach_it == Peer::Reach::yes) {
+        const int error = copy_targets(targets, in.sender(), theirs, true);
         if (error == 0)
             count_access(targets, FI_REMOTE_READ);
-        answer(in.peer, in.packet.id, error);
+        answer(in.whom(), in.packet.id, error);
         return Took::taken;
     }
     Reply said;
     said.packet = {PacketOp::answer, 0, 0, in.packet.id, 0, 0};
     said.source = targets;
     said.streams = true;
-    reply(in.peer, std::move(said));
+    reply(in.whom(), std::move(said));
     return Took::taken;
 }
 
@@ -183,7 +183,7 @@ RdmEndpoint::Took RdmEndpoint::take_atomic(const Incoming &in) noexcept
     });
     if (error == 0)
         count_access(targets, kind == AtomicKind::base ? FI_REMOTE_WRITE : FI_REMOTE_READ);
-    answer_with(in.peer, in.packet.id, error, result, error == 0 && kind != AtomicKind::base ? bytes : 0);
+    answer_with(in.whom(), in.packet.id, error, result, error == 0 && kind != AtomicKind::base ? bytes : 0);
     return Took::taken;
 }
 

@@ -83,6 +83,12 @@ ssize_t RdmEndpoint::send_locked(const Outgoing &out, std::uint64_t length, Bell
 
 ssize_t RdmEndpoint::send_eager(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
 {
+    const ssize_t error = put_eager(peer, out, length, bell);
+    return error == 0 ? 0 : refused(peer, bell);
+}
+
+ssize_t RdmEndpoint::put_eager(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
+{
     if (!out.completion)
         return write_eager(peer, out, length, bell);
     if (tx_queue_->owners.any()) [[unlikely]]
@@ -105,7 +111,7 @@ ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t 
     const std::size_t head = sizeof(Packet) + padding_of(length);
     std::byte *const place = peer.claim(head + length);
     if (place == nullptr) [[unlikely]]
-        return refused(peer);
+        return -FI_EAGAIN;
     const unsigned flags = (out.tagged ? kTagged : 0U) | (head != sizeof(Packet) ? kPadded : 0U);
     const Packet packet{PacketOp::message, static_cast<std::uint8_t>(flags), 0, 0, out.tag, length};
     std::memcpy(place, &packet, sizeof packet);
@@ -127,6 +133,8 @@ ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t 
 // What doesn't end by being written into the ring at once.
 ssize_t RdmEndpoint::send_operation(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
 {
+    if (const int error = ready_to_wait(peer, bell))
+        return error;
     // How a long one goes depends on what the peer has found out about our memory.
     if (length > kEager && peer.it_reaches_us == Peer::Reach::unknown)
         return -FI_EAGAIN;
@@ -165,12 +173,13 @@ Operation *RdmEndpoint::begin(Peer &peer, void *context, bool completion, std::u
     operation->state = Operation::State::writing;
     operation->completion = completion;
     operation->answered = true;
-    operation->has_data = false;
+    operation->has_data = operation->lost = false;
     operation->cq_flags = cq_flags;
     operation->length = operation->done = 0;
     operation->context = context;
     operation->counter = counter;
     operation->peer = &peer;
+    operation->to = peer.reader();
     operation->iov_count = 0;
     operation->targets.count = 0;
     operation->next = nullptr;
@@ -184,7 +193,7 @@ ssize_t RdmEndpoint::start(Operation &operation, Bell &bell) noexcept
     Peer &peer = *operation.peer;
     if (!write_next(operation, bell)) {
         release(operation);
-        return refused(peer);
+        return refused(peer, bell);
     }
     if (operation.packet.op == PacketOp::announce) {
         operation.state = Operation::State::waiting;
@@ -296,19 +305,32 @@ bool RdmEndpoint::write_whole(Operation &operation, Bell &bell) noexcept
     return true;
 }
 
-// The peer is behind, or gone.
-ssize_t RdmEndpoint::refused(Peer &peer) noexcept
+// The peer is behind, or gone: then another one may have its name, to which the next call writes. -FI_ECONNRESET: nobody
+// has. Nothing here may be called with a queue's lock, as what is under way may end.
+ssize_t RdmEndpoint::refused(Peer &peer, Bell &bell) noexcept
 {
     if (peer.net == nullptr)
         peer.out->look_for_end();
     look_further(); // its own ring may be full too, and each waits for the other to read
-    look_after(peer);
-    return peer.greeted ? -FI_EAGAIN : -FI_ECONNRESET;
+    const int error = find_successor(peer, bell);
+    return error == 0 ? -FI_EAGAIN : error;
+}
+
+// As ready(), for what is written and then waits for an answer: whoever has left the ring gives none.
+int RdmEndpoint::ready_to_wait(Peer &peer, Bell &bell) noexcept
+{
+    if (peer.net == nullptr && peer.out->left()) {
+        peer.out->disconnect();
+        if (const int error = find_successor(peer, bell))
+            return error;
+    }
+    return ready(peer, bell);
 }
 
 void RdmEndpoint::flush(Peer &peer, Bell &bell) noexcept
 {
-    while (!peer.replies.empty() && write_reply(peer, peer.replies.front(), bell))
+    while (!peer.replies.empty() &&
+           (!peer.leads_to(peer.replies.front().to) || write_reply(peer, peer.replies.front(), bell)))
         peer.replies.pop_front();
     if (!peer.replies.empty())
         return;
@@ -385,7 +407,7 @@ ssize_t RdmEndpoint::access_locked(const Access &access, const TargetList &targe
     Peer *const peer = peer_of(access.to);
     if (peer == nullptr)
         return -FI_EINVAL;
-    if (const int error = ready(*peer, bell))
+    if (const int error = ready_to_wait(*peer, bell))
         return error;
     const bool unknown = length > kEager && peer->it_reaches_us == Peer::Reach::unknown;
     if (unknown || ((access.flags & FI_FENCE) != 0 && peer->outstanding != 0))

@@ -115,7 +115,35 @@ std::string default_path(uid_t user)
     return user == 0 ? "/run/vma-0" : "/run/user/" + std::to_string(user) + "/vma";
 }
 
+// A socket keeps the name that it was bound under, "t-<random>", whatever links there are to it, and who connects to it
+// by any of them is told that name.
+template <typename Call> std::uint32_t number_in_name(Call &&call) noexcept
+{
+    sockaddr_un address{};
+    socklen_t length = sizeof(address) - 1;
+    if (call(reinterpret_cast<sockaddr *>(&address), &length) != 0)
+        return 0;
+    const char *const name = std::strrchr(address.sun_path, '/');
+    unsigned number = 0;
+    int end = 0;
+    const bool ours = name != nullptr && std::sscanf(name, "/t-%8x%n", &number, &end) == 1 && name[end] == '\0';
+    return ours ? number : 0;
+}
+
 } // namespace
+
+std::uint32_t PortName::incarnation() const noexcept
+{
+    return number_in_name([this](sockaddr *address, socklen_t *length) {
+        return core::kernel::getsockname(socket_.get(), address, length);
+    });
+}
+
+std::uint32_t incarnation_behind(int socket) noexcept
+{
+    return number_in_name(
+        [socket](sockaddr *address, socklen_t *length) { return core::kernel::getpeername(socket, address, length); });
+}
 
 // flock(2) on the directory, through an open file of this lock's own: it excludes other fabrics of the process too, and
 // goes with its holder, however that ends.
@@ -218,6 +246,7 @@ int Directory::make_listener(core::UniqueFd &socket, std::string &name) noexcept
     char text[16];
     sockaddr_un address;
     [[maybe_unused]] const ssize_t filled = ::getrandom(&random, sizeof(random), 0);
+    random += random == 0 ? 1 : 0; // as an incarnation, 0 is none
     std::snprintf(text, sizeof(text), "t-%08x", random);
     name = text;
     if (!socket_address(path_, fd_.get(), name, address))

@@ -30,6 +30,9 @@ public:
 
     std::uint16_t port() const noexcept { return port_; }
     int socket() const noexcept { return socket_.get(); }
+    // A number of this listener, which is another one for each that ever has the name, as incarnation_behind() tells
+    // who has connected to it. 0: unknown.
+    std::uint32_t incarnation() const noexcept;
     explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
     void reset() noexcept;
 
@@ -41,6 +44,9 @@ private:
     std::uint16_t port_ = 0;
     std::uint32_t generation_ = 0;
 };
+
+// Of the listener that a socket was connected to by a name. 0: unknown.
+std::uint32_t incarnation_behind(int socket) noexcept;
 
 class Directory : public std::enable_shared_from_this<Directory>
 {

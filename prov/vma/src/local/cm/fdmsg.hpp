@@ -20,12 +20,12 @@ inline constexpr std::size_t kMaxPacketFds = 2;
 // From the sender, with the ring's memory.
 struct RingGreeting {
     std::uint32_t magic;
-    std::uint32_t is_group; // 1: the ring is for datagrams to a group
-    std::uint32_t barriers; // 1: the sender's process takes part in them (core/barrier.hpp)
-    std::uint32_t unused;
-    std::uint64_t ring_size;  // bytes, all of the memory
-    sockaddr_in6 source;      // the sender's name (an IPv4 one leaves the rest zero)
-    sockaddr_in6 destination; // the receiver's address, or the group's
+    std::uint32_t is_group;    // 1: the ring is for datagrams to a group
+    std::uint32_t barriers;    // 1: the sender's process takes part in them (core/barrier.hpp)
+    std::uint32_t incarnation; // of the sender (PortName::incarnation()); 0: it doesn't say
+    std::uint64_t ring_size;   // bytes, all of the memory
+    sockaddr_in6 source;       // the sender's name (an IPv4 one leaves the rest zero)
+    sockaddr_in6 destination;  // the receiver's address, or the group's
 };
 
 // From the receiver, with doorbell and wake descriptor of its queue.

@@ -30,6 +30,18 @@ void free_list(Inlet *inlet) noexcept
     }
 }
 
+Inlet *reversed(Inlet *list) noexcept
+{
+    Inlet *first = nullptr;
+    while (list != nullptr) {
+        Inlet *const following = list->next;
+        list->next = first;
+        first = list;
+        list = following;
+    }
+    return first;
+}
+
 } // namespace
 
 RingEndpoint::RingEndpoint(ofi::Domain &domain, const fi_info &info, NameKind kind, std::uint64_t counted) noexcept
@@ -249,8 +261,11 @@ std::unique_ptr<Outlet> RingEndpoint::make_outlet(const ofi::Address &address, b
     // Another host's port is nobody's here: what is sent to it is lost, as on a wire.
     const std::uint16_t port = address.is_local() ? address.port() : std::uint16_t{0};
     RingEndpoint *const who = told ? this : nullptr;
-    return std::unique_ptr<Outlet>(new (std::nothrow) Outlet(manager_, *directory_, source, address,
+    std::unique_ptr<Outlet> outlet(new (std::nothrow) Outlet(manager_, *directory_, source, address,
                                                              directory_->name_of(port, kind_), false, met_, who));
+    if (outlet)
+        outlet->introduce_as(name_.incarnation());
+    return outlet;
 }
 
 // Who sends to its own process has nobody but itself to tell the receiver of it: the first record is there when the
@@ -361,7 +376,8 @@ void RingEndpoint::attend_soon() noexcept
 
 void RingEndpoint::on_bell() noexcept
 {
-    for (Inlet *inlet = arrivals_.exchange(nullptr, std::memory_order_acquire); inlet;) {
+    // In the order in which they came, as one may be the successor of another.
+    for (Inlet *inlet = reversed(arrivals_.exchange(nullptr, std::memory_order_acquire)); inlet;) {
         Inlet *const following = inlet->next;
         inlet->next = inlets_;
         inlets_ = inlet;

@@ -72,6 +72,7 @@ bool Inlet::take_greeting() noexcept
     }
     ring_->reader.attach(reinterpret_cast<RingMemory *>(ring_->memory.data()));
     writer_joins_barriers_ = greeting.barriers != 0;
+    incarnation_ = greeting.incarnation;
     if (greeting.is_group == 0)
         return endpoint_.accepts(destination);
     group_ = destination;

@@ -41,7 +41,7 @@ void Outlet::on_ready(std::uint32_t) noexcept
 bool Outlet::look_ended() noexcept
 {
     if (connected_ && news_.exchange(false, std::memory_order_acquire)) {
-        if (read_answer())
+        if (look_at_socket())
             manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, false);
         else
             disconnect();
@@ -65,6 +65,16 @@ int Outlet::meet() noexcept
     return doorbell_ ? 0 : -FI_EINPROGRESS;
 }
 
+int Outlet::open() noexcept
+{
+    if (connected_)
+        return 0;
+    const bool tried = coarse_now() < next_try_;
+    if (connect())
+        return 0;
+    return tried ? -FI_EAGAIN : refusal_;
+}
+
 bool Outlet::connect() noexcept
 {
     const std::int64_t now = coarse_now();
@@ -80,6 +90,7 @@ bool Outlet::connect() noexcept
         return false;
     socket_ = std::move(socket);
     peer_ = peer;
+    leads_to_ = incarnation_behind(socket_.get());
     connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true) &&
                  (told_ == nullptr || told_->let_wake(socket_.get()));
     next_try_ = 0; // a receiver that goes and comes back is found at once
@@ -102,6 +113,7 @@ bool Outlet::hand_over(int socket) noexcept
     greeting.is_group = group_ ? 1 : 0;
     // Not for datagrams: their programs may be in a sandbox that ends who makes a call it doesn't know.
     greeting.barriers = told_ != nullptr && core::join_barriers() ? 1 : 0;
+    greeting.incarnation = incarnation_;
     greeting.ring_size = memory_.mapping.size();
     std::memcpy(&greeting.source, &source_.v6, source_.size());
     std::memcpy(&greeting.destination, &destination_.v6, destination_.size());
@@ -119,10 +131,22 @@ void Outlet::look_for_end() noexcept
     if (!connected_ || now < next_try_)
         return;
     next_try_ = now + kRetryInterval;
-    if (!read_answer()) {
+    look_now();
+}
+
+void Outlet::look_now() noexcept
+{
+    if (connected_ && !look_at_socket()) {
         disconnect();
         next_try_ = 0;
     }
+}
+
+bool Outlet::is_present() noexcept
+{
+    int error = 0;
+    const core::UniqueFd socket = connected_ ? directory_.connect_name(name_, &error) : core::UniqueFd();
+    return socket && incarnation_behind(socket.get()) == leads_to_;
 }
 
 void Outlet::disconnect() noexcept
@@ -138,6 +162,13 @@ void Outlet::disconnect() noexcept
     news_.store(false, std::memory_order_relaxed);
     connected_ = false;
     peer_ = -1;
+}
+
+// Its end may stand behind its answer.
+bool Outlet::look_at_socket() noexcept
+{
+    const bool met = doorbell_ != nullptr;
+    return read_answer() && (met || !doorbell_ || read_answer());
 }
 
 // Nothing yet is fine too. False: the receiver is gone, or talks nonsense.

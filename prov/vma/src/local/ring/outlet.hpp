@@ -73,6 +73,9 @@ public:
     }
     ~Outlet() { disconnect(); } // with the CM lock held
 
+    // Which endpoint the source is, of those that ever have its name: the receiver is told with the ring.
+    void introduce_as(std::uint32_t incarnation) noexcept { incarnation_ = incarnation; }
+
     // Where a datagram of this length is to be written, or nullptr: it is dropped (and counted where there is a ring).
     // Or, with `only_ring`, neither, if the receiver is behind.
     std::byte *claim(std::size_t length, bool only_ring) noexcept
@@ -107,17 +110,27 @@ public:
     // 0 once the receiver has taken the ring; -FI_EINPROGRESS until it has; or why there is none: refusal().
     int meet() noexcept;
 
-    // Looks whether the receiver's socket has ended, if it was not looked at for some milliseconds.
+    // Looks whether the receiver's socket has ended, if it was not looked at for some milliseconds, or now.
     void look_for_end() noexcept;
+    void look_now() noexcept;
     // Why a datagram could not be placed: -FI_EAGAIN or -FI_ECONNREFUSED.
     int refusal() const noexcept { return connected_ ? -FI_EAGAIN : refusal_; }
 
     // For who drops nothing, and calls claim_kept() in place of claim(): a ring that was made stays until publish() or
     // look_ended() finds that the receiver is gone, and what was in it may be lost then.
 
-    // 0 when there is a ring already, or now; else refusal().
-    int open() noexcept { return connected_ || connect() ? 0 : refusal_; }
+    // 0 when there is a ring already, or now; else why not. -FI_EAGAIN also where it was tried a moment ago, as somebody
+    // may have come since.
+    int open() noexcept;
     bool connected() const noexcept { return connected_; }
+    // Of whose the ring is, or was last (PortName::incarnation()). 0: unknown.
+    std::uint32_t leads_to() const noexcept { return leads_to_; }
+    // Whether who reads the ring has the name now. It asks by a connection: for rare cases.
+    bool is_present() noexcept;
+    // The reader has closed its endpoint.
+    bool left() const noexcept { return connected_ && writer_.left(); }
+    // Somebody was heard of: the next open() tries, however short ago there was nobody.
+    void expect_somebody() noexcept { next_try_ = 0; }
     pid_t pid() const noexcept { return peer_; } // the receiver's process; -1: not connected
     // Room in the ring that there is; nullptr: there is none, or the receiver is behind. Nothing is counted.
     std::byte *claim_kept(std::size_t length) noexcept { return connected_ ? writer_.claim_low(length) : nullptr; }
@@ -138,6 +151,7 @@ private:
     bool connect() noexcept;
     bool hand_over(int socket) noexcept;
     bool read_answer() noexcept;
+    bool look_at_socket() noexcept;
     std::byte *claim_again(std::size_t length, bool only_ring) noexcept;
     // Of who takes it (FI_VMA_PLACES).
     static std::uint32_t place_of(std::uint64_t data) noexcept
@@ -163,6 +177,8 @@ private:
     bool &met_;
     int refusal_ = -FI_ECONNREFUSED; // while not connected
     pid_t peer_ = -1;
+    std::uint32_t incarnation_ = 0;
+    std::uint32_t leads_to_ = 0;
     RingEndpoint *told_;
 };
 

@@ -270,6 +270,11 @@ public:
     // The reader executes the fence of state() whenever it changes its mind (core/barrier.hpp).
     void leave_fences_to_reader() noexcept { fences_ = false; }
 
+    // The reader reads no more. Without the fence of state(): for who has published nothing.
+    bool left() const noexcept
+    {
+        return memory_->control.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(RingState::closed);
+    }
     // After publish(): what the reader wants.
     RingState state() const noexcept
     {
