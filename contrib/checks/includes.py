@@ -4,7 +4,7 @@ there twice.
 
     inet        core, and no socket, clock, thread or libfabric header of the system's; within, wire
                 is below base, both are below tcp and udp, which also have the probes, and the stack is above all
-    core        nothing else of ours
+    core        nothing else of ours but how a descriptor gets above the limit
     ofi         core
     a device    ofi and core; ether also inet, and the verbs device's table of functions. Within ether, nic
                 (what NICs of both kinds share) is below xdp, raw and netlink, and those are below the rest
@@ -80,7 +80,7 @@ RULES = {
     PROV + "inet/base/": [PROV + "inet/base/", WIRE, PROV + "core/"],
     PROV + "inet/tcp/": [PROV + "inet/tcp/", PROV + "inet/base/", WIRE, PROBES],
     PROV + "inet/udp/": [PROV + "inet/udp/", PROV + "inet/base/", WIRE, PROBES],
-    PROV + "core/": [PROV + "core/"],
+    PROV + "core/": [PROV + "core/", "include/vma/raised_limit.hpp"],
     PROV + "ofi/": [PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "local/": [PROV + "local/", PROV + "rdm/open.hpp", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "rdm/": [PROV + "rdm/", PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],

@@ -46,7 +46,7 @@ template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate
     if (old_fd == new_fd || libc::in_vfork_child())
         return duplicate();
     if (libc::is_private(new_fd)) {
-        errno = EBUSY;
+        errno = libc::refused_duplicate(old_fd, new_fd);
         return -1;
     }
     const libc::Stretch stretch; // a handler that jumps finds the number as it was, or as it is to be

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Where our own descriptors live: just below the program's limit, yet never so high that the kernel's table of
-// descriptors, which is as long as the highest one, would cost memory.
+// descriptors, which is as long as the highest one, would cost memory; above a limit that is small.
 #include "compat/src/libc/private_fd.hpp"
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
 
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "include/vma/raised_limit.hpp"
 
 namespace vma::libc {
 
@@ -15,16 +19,26 @@ namespace vma::libc {
 
 namespace {
 
-constexpr int kCeiling = 1024; // the common limit, and what select() can name
-constexpr int kRoom = 128;
-
-int first_number()
+int set_limit(const rlimit *now, rlimit *before)
 {
-    rlimit limit;
+    return static_cast<int>(real.syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, now, before));
+}
+
+int below_limit(const rlimit &limit)
+{
+    const int top = static_cast<int>(std::min(limit.rlim_cur, kSmallLimit));
+    const int room = static_cast<int>(kRoomAbove);
+    return top > 2 * room ? top - room : top / 2;
+}
+
+int duplicate_high(int fd)
+{
+    const auto duplicate = [=](int lowest) { return real.fcntl(fd, F_DUPFD_CLOEXEC, lowest); };
+    rlimit limit = {};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return 3;
-    const int top = limit.rlim_cur < kCeiling ? static_cast<int>(limit.rlim_cur) : kCeiling;
-    return top > 2 * kRoom ? top - kRoom : top / 2;
+        return duplicate(3);
+    const int above = duplicate_above(limit, set_limit, duplicate);
+    return above >= 0 ? above : duplicate(below_limit(limit));
 }
 
 } // namespace
@@ -39,9 +53,16 @@ int next_private(unsigned from, unsigned last)
     return -1;
 }
 
+int refused_duplicate(int old_fd, int private_fd)
+{
+    rlimit limit = {};
+    const bool beyond = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(private_fd) >= limit.rlim_cur;
+    return beyond || real.fcntl(old_fd, F_GETFD) < 0 ? EBADF : EBUSY;
+}
+
 int make_private(int fd)
 {
-    int moved = real.fcntl(fd, F_DUPFD_CLOEXEC, first_number());
+    int moved = duplicate_high(fd);
     if (moved >= 0)
         uncancelled::close(fd);
     else

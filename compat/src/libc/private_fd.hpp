@@ -32,6 +32,9 @@ inline bool is_private(int fd)
 // The lowest private number from `from` to `last`, or -1.
 int next_private(unsigned from, unsigned last);
 
+// What dup2() to a private number says: EBADF where the program has no such number, by its limit, else EBUSY.
+int refused_duplicate(int old_fd, int private_fd);
+
 // Moves `fd` to a high number and returns that, close-on-exec; keeps its number if there is no better one.
 int make_private(int fd);
 

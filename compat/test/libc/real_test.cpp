@@ -17,6 +17,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "include/vma/raised_limit.hpp"
 
 using namespace vma::libc;
 
@@ -166,19 +167,72 @@ void private_numbers_are_high(void **)
     close_private(-1);
 }
 
-void private_number_without_room(void **)
+// Lowered later, the limit leaves the program as many numbers as without us; and it is what the program has set.
+void private_numbers_above_a_small_limit(void **)
 {
     rlimit before;
     ::getrlimit(RLIMIT_NOFILE, &before);
-    const int fd = ::dup(0);
-    assert_true(fd >= 0);
-    const rlimit none = {static_cast<rlim_t>(fd) + 1, before.rlim_max};
-    assert_int_equal(::setrlimit(RLIMIT_NOFILE, &none), 0);
-    const int kept = make_private(fd);
+    if (before.rlim_max <= 128)
+        UNIT_SKIP("the hard limit of descriptors is a small one, too");
+    const int other = ::dup(0);
+    const rlimit small = {64, before.rlim_max};
+    assert_int_equal(::setrlimit(RLIMIT_NOFILE, &small), 0);
+    const int moved = make_private(::dup(0));
+    rlimit after;
+    ::getrlimit(RLIMIT_NOFILE, &after);
+    const int beyond = refused_duplicate(other, moved);
     ::setrlimit(RLIMIT_NOFILE, &before);
-    assert_true(kept >= 0 && kept <= fd);
-    assert_true(is_private(kept));
+    assert_true(moved >= 64);
+    assert_int_equal(after.rlim_cur, 64);
+    assert_int_equal(after.rlim_max, before.rlim_max);
+    assert_int_equal(beyond, EBADF);
+    assert_int_equal(refused_duplicate(other, moved), EBUSY);
+    ::close(other);
+    assert_int_equal(refused_duplicate(other, moved), EBADF);
+    close_private(moved);
+}
+
+// Another thread sets a limit while ours is raised.
+void a_limit_set_meanwhile_stays(void **)
+{
+    static rlimit now;
+    now = {64, 1 << 20};
+    const auto prlimit = [](const rlimit *to, rlimit *was) {
+        if (was != nullptr)
+            *was = now;
+        now = *to;
+        return 0;
+    };
+    const auto duplicate = [](int lowest) {
+        now.rlim_cur = 40;
+        return lowest;
+    };
+    assert_true(vma::duplicate_above(now, prlimit, duplicate) >= 64);
+    assert_int_equal(now.rlim_cur, 40);
+    assert_int_equal(vma::duplicate_above({2000, 2000}, prlimit, duplicate), -1);
+}
+
+bool keeps_its_number()
+{
+    const int fd = ::dup(0);
+    const rlimit none = {static_cast<rlim_t>(fd) + 1, static_cast<rlim_t>(fd) + 1};
+    if (fd < 0 || ::setrlimit(RLIMIT_NOFILE, &none) != 0)
+        return false;
+    const int kept = make_private(fd);
+    const bool ok = kept >= 0 && kept <= fd && is_private(kept);
     close_private(kept);
+    return ok;
+}
+
+// In a child: a limit that can't be raised is for good.
+void private_number_without_room(void **)
+{
+    const pid_t child = ::fork();
+    if (child == 0)
+        ::_exit(keeps_its_number() ? 0 : 1);
+    int status = -1;
+    assert_int_equal(::waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 void map_of_numbers(void **)
@@ -219,6 +273,8 @@ int main()
         cmocka_unit_test(filling_again_changes_nothing),
         cmocka_unit_test(child_of_vfork_is_known),
         cmocka_unit_test(private_numbers_are_high),
+        cmocka_unit_test(private_numbers_above_a_small_limit),
+        cmocka_unit_test(a_limit_set_meanwhile_stays),
         cmocka_unit_test(private_number_without_room),
         cmocka_unit_test(map_of_numbers),
     };

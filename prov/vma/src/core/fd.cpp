@@ -16,6 +16,7 @@
 
 #include "core/held.hpp"
 #include "core/kernel.hpp"
+#include "include/vma/raised_limit.hpp"
 
 namespace vma::core {
 namespace {
@@ -80,12 +81,34 @@ void fork_child()
     pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-int high_base()
+int set_limit(const rlimit *now, rlimit *before)
+{
+    return kernel::call(SYS_prlimit64, 0, RLIMIT_NOFILE, now, before);
+}
+
+rlimit limit_of_descriptors()
 {
     rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return 0;
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit : rlimit{};
+}
+
+int high_base(const rlimit &limit)
+{
     return static_cast<int>(std::min<rlim_t>(kHighBase, limit.rlim_cur / 2));
+}
+
+bool is_high(int fd, const rlimit &limit)
+{
+    const bool may_be_above = limit.rlim_cur < std::min(kSmallLimit, limit.rlim_max);
+    return may_be_above ? static_cast<rlim_t>(fd) >= limit.rlim_cur : fd >= high_base(limit);
+}
+
+// -1: no better number is to be had.
+int duplicate_high(int fd, const rlimit &limit)
+{
+    const auto duplicate = [=](int lowest) { return kernel::fcntl(fd, F_DUPFD_CLOEXEC, lowest); };
+    const int above = duplicate_above(limit, set_limit, duplicate);
+    return above >= 0 ? above : duplicate(high_base(limit));
 }
 
 } // namespace
@@ -137,10 +160,10 @@ UniqueFd adopt_fd(int fd) noexcept
     if (fd < 0)
         return UniqueFd();
     const int saved_errno = errno;
-    const int base = high_base();
+    const rlimit limit = limit_of_descriptors();
     int chosen = fd;
-    if (fd < base) {
-        const int high = kernel::fcntl(fd, F_DUPFD_CLOEXEC, base);
+    if (!is_high(fd, limit)) {
+        const int high = duplicate_high(fd, limit);
         if (high >= 0) {
             kernel::close(fd);
             chosen = high;
@@ -175,7 +198,7 @@ UniqueFd make_memory(const char *name, std::size_t size, unsigned flags) noexcep
 UniqueFd duplicate_fd(int fd) noexcept
 {
     const ForkGuard guard;
-    int copy = kernel::fcntl(fd, F_DUPFD_CLOEXEC, high_base());
+    int copy = duplicate_high(fd, limit_of_descriptors());
     if (copy < 0 && errno == EINVAL)
         copy = kernel::fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return adopt_fd(copy);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Descriptors of ours above the program's limit (RLIMIT_NOFILE), where it is a small one. The limit only says which
+// numbers are given out: one above it is as good as any, and takes none of those that the program may have. So the
+// limit is raised for as long as it takes to duplicate one. Numbers stay below 1024, so that the kernel's table of
+// descriptors, which is as long as the highest one, costs little.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace vma {
+
+inline constexpr rlim_t kSmallLimit = 1024; // the common one, and what select() can name
+inline constexpr rlim_t kRoomAbove = 128;   // numbers that are kept for ours below that
+
+// The number that duplicate(lowest) makes, or -1 where nothing is to be gained or done. prlimit(new, old) is
+// prlimit(2) of this process and RLIMIT_NOFILE. Another thread may set the limit in the meantime: its limit stays. What
+// another thread opens or spawns in that moment has the raised one.
+template <typename Prlimit, typename Duplicate>
+int duplicate_above(const rlimit &limit, Prlimit prlimit, Duplicate duplicate)
+{
+    const rlimit raised = {std::min(kSmallLimit, limit.rlim_max), limit.rlim_max};
+    if (limit.rlim_cur >= raised.rlim_cur)
+        return -1;
+    rlimit before = {};
+    if (prlimit(&raised, &before) != 0)
+        return -1;
+    const rlim_t high = raised.rlim_cur > kRoomAbove ? raised.rlim_cur - kRoomAbove : 0;
+    const int made = duplicate(static_cast<int>(std::max(limit.rlim_cur, high)));
+    rlimit found = {};
+    prlimit(&before, &found);
+    if (found.rlim_cur != raised.rlim_cur || found.rlim_max != raised.rlim_max)
+        prlimit(&found, nullptr);
+    return made;
+}
+
+} // namespace vma
