@@ -340,6 +340,13 @@ def test_a_lost_datagram_may_be_told(run, silence, told):
     answers.kill()
 
 
+def test_a_group_gets_once_what_is_sent_again(run):
+    """Where one of its members has no room, and VMA_TX_NONBLOCKED_EAGAINS says so."""
+    proc = start(run, "flood-group", VMA_TX_NONBLOCKED_EAGAINS="1").ok()
+    assert any("2 receivers of the group" in line for line in proc.log().lines)
+    assert results(proc)["twice"] == (0, "-")
+
+
 def test_a_receive_that_only_the_kernel_can_end(run, calls):
     """With VMA_RX_POLL_INIT it polls; without, it sleeps in the call itself."""
     RECVFROM, RECVMSG = "45", "47"

@@ -120,9 +120,8 @@ inline constexpr Parameter kTransmitRows[] = {
     {.name = "VMA_TX_NONBLOCKED_EAGAINS",
      .label = "Tx non-blocked eagains",
      .field = &Params::tx_nonblocked_eagains,
-     .text = "Whether a send that doesn't wait ends with EAGAIN when its datagram is lost because the receiver has no "
-             "room; "
-             "else it succeeds, as in the kernel."},
+     .text = "Whether a send that doesn't wait ends with EAGAIN when its datagram is lost because the receiver, or "
+             "every member of a group, has no room; else it succeeds, as in the kernel."},
     {.name = "VMA_TX_PREFETCH_BYTES",
      .label = "Tx Prefetch Bytes",
      .field = &Params::tx_prefetch_bytes,

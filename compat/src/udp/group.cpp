@@ -166,19 +166,27 @@ void resolve_group(Socket &s, int fd, Route &route)
         point_to_members(s, fd, route, departure, std::move(group));
 }
 
+// EAGAIN is what nobody has got: who sends again after it would give it twice to those who have.
 ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
 {
     State &u = state_of(s);
-    auto result = static_cast<ssize_t>(m.length);
+    bool is_taken = false;
+    bool is_refused = false;
     const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
-    for (Receiver &receiver : route.group->receivers)
-        if (put(s, route, receiver, m) == -EAGAIN)
-            result = -EAGAIN;
+    for (Receiver &receiver : route.group->receivers) {
+        const ssize_t n = put(s, route, receiver, m);
+        is_taken |= n >= 0;
+        is_refused |= n == -EAGAIN;
+    }
     route.kernel_sends = kernel_sends;
-    if (!route.group->leaves_host)
-        return result;
-    const ssize_t n = put_to_wire(u, fd, route, m);
-    return n < 0 ? n : result;
+    if (route.group->leaves_host) {
+        const ssize_t n = put_to_wire(u, fd, route, m);
+        if (n < 0 && n != -EAGAIN)
+            return n;
+        is_taken |= n >= 0;
+        is_refused |= n < 0;
+    }
+    return is_refused && !is_taken ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 
 } // namespace vma::sock::udp

@@ -10,7 +10,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,6 +149,98 @@ void flood(char **argv)
     for (int i = 0; i < 20000; ++i)
         refused += ::send(fd, bytes, sizeof bytes, MSG_DONTWAIT) < 0 && errno == EAGAIN ? 1 : 0;
     show("refused", refused);
+}
+
+constexpr int kWarm = 3000;
+
+sockaddr_in group_address(std::uint16_t port)
+{
+    sockaddr_in group{};
+    group.sin_family = AF_INET;
+    group.sin_port = port;
+    group.sin_addr.s_addr = htonl(0xeffe0103);
+    return group;
+}
+
+// A member of the group in another process. It answers numbers up to kWarm; what follows it never reads, or counts what
+// comes twice until it is asked by -1.
+void be_member(int fd, bool reads)
+{
+    int last = -1;
+    int twice = 0;
+    for (;;) {
+        int number = 0;
+        sockaddr_in from{};
+        socklen_t length = sizeof from;
+        must(static_cast<int>(::recvfrom(fd, &number, sizeof number, 0, reinterpret_cast<sockaddr *>(&from), &length)),
+             "recvfrom");
+        if (number == kWarm && !reads)
+            ::raise(SIGSTOP);
+        twice += number > kWarm && number <= last ? 1 : 0;
+        last = number;
+        const int answer = number < 0 ? twice : number;
+        if (number <= kWarm)
+            must(static_cast<int>(::sendto(fd, &answer, sizeof answer, 0, reinterpret_cast<sockaddr *>(&from), length)),
+                 "sendto");
+    }
+}
+
+pid_t start_member(const sockaddr_in &group, bool reads)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    const int one = 1;
+    const ip_mreq request{group.sin_addr, {htonl(INADDR_LOOPBACK)}};
+    must(::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), "SO_REUSEADDR");
+    must(::bind(fd, reinterpret_cast<const sockaddr *>(&group), sizeof group), "bind");
+    must(::setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request), "IP_ADD_MEMBERSHIP");
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        be_member(fd, reads);
+    }
+    ::close(fd);
+    return child;
+}
+
+// One of two members of a group stands still. Does the other one get twice what is sent again after EAGAIN?
+void flood_group(char **)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    sockaddr_in own{};
+    socklen_t length = sizeof own;
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    must(::bind(fd, reinterpret_cast<sockaddr *>(&own), length), "bind");
+    must(::getsockname(fd, reinterpret_cast<sockaddr *>(&own), &length), "getsockname");
+    must(::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &own.sin_addr, sizeof own.sin_addr), "IP_MULTICAST_IF");
+    const sockaddr_in group = group_address(own.sin_port);
+    int words[250] = {};
+    const auto send = [&](int number, int flags) {
+        words[0] = number;
+        return ::sendto(fd, words, sizeof words, flags, reinterpret_cast<const sockaddr *>(&group), sizeof group);
+    };
+    const pid_t members[] = {start_member(group, true), start_member(group, false)};
+    int answer = 0;
+    for (int number = 1; number <= kWarm; ++number) {
+        must(static_cast<int>(send(number, 0)), "sendto");
+        for (int i = number < kWarm ? 0 : 1; i < 2; ++i)
+            must(static_cast<int>(::recv(fd, &answer, sizeof answer, 0)), "recv");
+    }
+    int status = 0;
+    must(::waitpid(members[1], &status, WUNTRACED), "waitpid");
+    int refused = 0;
+    for (int number = kWarm + 1; number < kWarm + 20000; ++number)
+        for (int tries = 0; tries < 3 && send(number, MSG_DONTWAIT) < 0 && errno == EAGAIN; ++tries)
+            ++refused;
+    show("refused", refused);
+    const timeval while_it_catches_up{0, 100000};
+    must(::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &while_it_catches_up, sizeof while_it_catches_up), "SO_RCVTIMEO");
+    do
+        must(static_cast<int>(send(-1, 0)), "sendto");
+    while (::recv(fd, &answer, sizeof answer, 0) < 0);
+    show("twice", answer);
+    for (const pid_t member : members)
+        ::kill(member, SIGKILL);
 }
 
 // How often a receive that times out lets others run.
@@ -314,6 +408,7 @@ constexpr Command kCommands[] = {
     {"datagram", 2, datagram_option},
     {"answer", 0, answer},
     {"flood", 1, flood},
+    {"flood-group", 0, flood_group},
     {"join", 1, join},
     {"loop", 0, loop},
     {"receive", 0, receive_nothing},
