@@ -36,3 +36,13 @@ def test_filter_of_its_own(run, plan):
     assert len(lines) == 1, lines
     assert (server.log().accelerated() >= 2) == (when == "running")
     assert (client.log().accelerated() >= 2) == (when == "running")
+
+
+def test_reset_behind_unread_bytes(run):
+    """It is not lost to who receives with MSG_WAITALL, for whom it looked like an orderly end."""
+    plan = ("reset", "prctl", "kill")
+    wanted, _ = transcript(run, pairing.KERNEL, plan)
+    got, (server, _) = transcript(run, pairing.VMA_LATENCY, plan, offload=True)
+    peers.compare(wanted, got)
+    assert wanted["server"] == ["64, then -1 with 104, then 0"]
+    assert server.log().accelerated() >= 2

@@ -177,18 +177,30 @@ bool has_come_meanwhile(const Stream &s, bool was_endpoint)
     return kernel_received(s, libc::real.recvmsg(live_fd(s, fd), msg, flags), flags);
 }
 
+// What is left in memory, or the error that the call before has found behind it. Then the socket is the kernel's.
+ssize_t take_left(Stream &s, int fd, msghdr *msg, int flags)
+{
+    const LockGuard guard(s.rx_lock);
+    const ssize_t n = holds_leftovers(s) ? consume(s, fd, msg, 0, flags) : -take_error(s);
+    if (!holds_leftovers(s))
+        s.mode.store(Mode::kKernel, std::memory_order_release);
+    return n;
+}
+
+// The kernel has told the error, and has an end of the stream instead from now on: the next call comes here for it.
+void leave_error(Stream &s, int error)
+{
+    const LockGuard guard(s.rx_lock);
+    keep_error(s, error);
+    if (s.pending_error.load(std::memory_order_relaxed) != 0)
+        s.mode.store(Mode::kOffloaded, std::memory_order_release);
+}
+
 // Under a filter of system calls, what is left in memory is read without any; then the socket is the kernel's. A call
 // for more goes on by the program's own kind of call.
 ssize_t receive_in_sandbox(Stream &s, int fd, msghdr *msg, int flags, std::size_t room)
 {
-    ssize_t n = 0;
-    {
-        const LockGuard guard(s.rx_lock);
-        if (holds_leftovers(s))
-            n = consume(s, fd, msg, 0, flags);
-        if (!holds_leftovers(s))
-            s.mode.store(Mode::kKernel, std::memory_order_release);
-    }
+    const ssize_t n = take_left(s, fd, msg, flags);
     if (n < 0)
         return fail(s, n);
     const auto done = static_cast<std::size_t>(n);
@@ -198,6 +210,8 @@ ssize_t receive_in_sandbox(Stream &s, int fd, msghdr *msg, int flags, std::size_
         return n;
     char *const rest = static_cast<char *>(msg->msg_iov->iov_base) + done;
     const ssize_t more = kernel_received(s, libc::real.recv(fd, rest, room - done, flags), flags);
+    if (n > 0 && more < 0)
+        leave_error(s, errno);
     return n > 0 ? n + std::max<ssize_t>(more, 0) : more;
 }
 
@@ -354,18 +368,30 @@ ssize_t receive_msg(Socket &socket, int fd, msghdr *msg, int flags)
 
 namespace {
 
+// Of recvfrom(): what the length of a name is to be written to. It is looked at when something has been taken already.
+int refused_place(const socklen_t *from_len)
+{
+    if (is_nowhere(from_len) || !libc::can_update(from_len, sizeof *from_len))
+        return -EFAULT;
+    return static_cast<int>(*from_len) < 0 ? -EINVAL : 0;
+}
+
 [[gnu::noinline]] ssize_t receive_screened(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from,
                                            socklen_t *from_len)
 {
-    iovec v = {buf, len};
+    iovec v = {buf, std::min(len, kMostBytes)};
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
-    msg.msg_name = from_len != nullptr ? from : nullptr;
+    const int wrong = from != nullptr ? refused_place(from_len) : 0;
+    msg.msg_name = wrong == 0 ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
     const ssize_t n = kExtraApi.receive_screened(s, fd, msg, flags);
-    if (n >= 0 && msg.msg_name != nullptr && from_len != nullptr)
-        *from_len = msg.msg_namelen;
+    if (n < 0 || from == nullptr)
+        return n;
+    if (wrong != 0)
+        return give(wrong);
+    *from_len = msg.msg_namelen;
     return n;
 }
 
@@ -436,11 +462,8 @@ ssize_t receive_from(Stream &s, int fd, void *buf, std::size_t len, int flags, s
     const ssize_t n = tcp::receive(s, fd, buf, len, flags);
     if (n < 0 || from == nullptr)
         return n;
-    if (is_nowhere(from_len) || !libc::can_update(from_len, sizeof *from_len))
-        [[unlikely]] // seen when the bytes are taken already
-        return fail(s, -EFAULT);
-    if (static_cast<int>(*from_len) < 0) [[unlikely]]
-        return fail(s, -EINVAL);
+    if (const int wrong = refused_place(from_len)) [[unlikely]]
+        return fail(s, wrong);
     *from_len = 0; // TCP has no sender's address to give: the kernel says so with a length of 0
     return n;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A server that allows itself only the system calls that it makes, in several ways and at several moments. WHEN:
 // `first` before it accepts, `accepted` before a byte is exchanged, `running` once its connections are accelerated
-// where they are to be. HOW: who sets the filter, and by what, or `never`. ACTION: what the filter does about any other
-// call. What it prints is the same without the library.
+// where they are to be, `reset` likewise, before the peer resets one of them. HOW: who sets the filter, and by what, or
+// `never`. ACTION: what the filter does about any other call. What it prints is the same without the library.
 #include <arpa/inet.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -363,6 +363,40 @@ void open_many_descriptors()
         ;
 }
 
+// The peer resets the first connection, of which something is unread, and whoever waits for more gets the error behind
+// that by the next call. The second one says when.
+void receive_before_reset(const Plan &plan, const Sockets &s)
+{
+    char message[2 * kLength];
+    must(static_cast<int>(::read(s.second, message, 1)), "read");
+    restrict_self(plan);
+    must(static_cast<int>(::write(s.second, "f", 1)), "write");
+    must(static_cast<int>(::read(s.second, message, 1)), "read");
+    const ssize_t first = ::recv(s.first, message, sizeof message, MSG_WAITALL);
+    const ssize_t second = ::recv(s.first, message, sizeof message, 0);
+    const int error = second < 0 ? errno : 0;
+    const ssize_t third = ::recv(s.first, message, sizeof message, 0);
+    char text[64];
+    snprintf(text, sizeof text, "%zd, then %zd with %d, then %zd\n", first, second, error, third);
+    say(text);
+}
+
+void reset(const Sockets &s)
+{
+    char byte = 0;
+    const char message[kLength] = {};
+    const linger at_once = {1, 0};
+    const int on = 1;
+    send_all(s.first, message, sizeof message);
+    // Only the kernel does that: what was sent before stays in the receiver's memory, and is not sent again.
+    must(::setsockopt(s.first, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on), "SO_TIMESTAMP");
+    send_all(s.second, &byte, 1);
+    receive_all(s.second, &byte, 1);
+    must(::setsockopt(s.first, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), "SO_LINGER");
+    must(::close(s.first), "close");
+    send_all(s.second, &byte, 1);
+}
+
 void serve_by(Peer &peer, const Plan &plan)
 {
     open_many_descriptors();
@@ -374,9 +408,11 @@ void serve_by(Peer &peer, const Plan &plan)
     s.first = connection(peer);
     s.second = connection(peer);
     watch(s);
-    if (plan.when == "running")
+    if (plan.when == "running" || plan.when == "reset")
         offload_all(peer, s);
-    if (plan.when == "first" || plan.how == "never")
+    if (plan.when == "reset")
+        receive_before_reset(plan, s);
+    else if (plan.when == "first" || plan.how == "never")
         report(serve_all(s, true));
     else if (plan.how == "child")
         in_child(plan, s);
@@ -401,8 +437,10 @@ void ask(Peer &peer, const Plan &plan)
     s.datagrams = datagram_socket(peer);
     s.first = connection(peer);
     s.second = connection(peer);
-    if (plan.when == "running")
+    if (plan.when == "running" || plan.when == "reset")
         offload_all(peer, s);
+    if (plan.when == "reset")
+        return reset(s);
     const bool all_calls = plan.how != "strict";
     for (unsigned round = 0; round < kRounds; ++round) {
         echo(s.first, round);
