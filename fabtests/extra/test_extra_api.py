@@ -39,6 +39,14 @@ def test_tcp_callback(run, verdict, after, off, way):
     run.run("program", [build.program("extra/programs/extra_api"), "tcp_callback"], vma=True, env=env | WAYS[way])
 
 
+@pytest.mark.parametrize("scenario", ("udp_callback_faults", "tcp_callback_faults"))
+def test_memory_that_is_not_there(run, scenario):
+    """It ended the program, and MSG_TRUNC of a datagram returned the room for it."""
+    if build.sanitized():
+        pytest.skip("the sanitizer has handlers of SIGSEGV and SIGBUS of its own, and checks arguments before us")
+    run.run("program", [build.program("extra/programs/extra_api"), scenario], vma=True, env={"VMA_LIFT_AFTER": "8"})
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_tcp_callback_of_a_stream(run, way):
     done = run.run("program", [build.program("extra/programs/extra_api"), "tcp_callback_stream"], vma=True, env=WAYS[way])

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 
+#include "compat/src/base/arguments.hpp"
+#include "compat/src/base/parts.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/extra/packets.hpp"
@@ -17,6 +19,7 @@
 #include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
@@ -104,39 +107,89 @@ void keep_ready(State &state, Packet &packet, const sock::udp::About &about)
     state.ready_bytes = state.ready_bytes + static_cast<std::uint32_t>(packet.size());
 }
 
-// Gives the program what stands first; what is left of a stream's stays. -EAGAIN: there is none.
-ssize_t take_ready(sock::Socket &s, State &state, msghdr &message, int flags)
+// So many bytes of it, at the most, are to be copied to the message's parts and have room there. -EFAULT: none.
+ssize_t room_in(const msghdr &message, std::size_t most)
 {
-    const sock::LockGuard guard(state.ready_lock);
-    Packet *const packet = state.first_ready;
-    if (packet == nullptr)
-        return -EAGAIN;
-    const std::size_t left = packet->size() - packet->offset;
-    const std::size_t fits = std::min(left, sock::total_length(message));
-    const iovec bytes = {static_cast<char *>(packet->bytes()) + packet->offset, left};
-    sock::udp::scatter(message, &bytes, 1);
-    message.msg_flags = 0;
-    if (sock::protocol(s).messages) {
-        message.msg_flags = fits < left ? MSG_TRUNC : 0;
-        sock::udp::describe(s, packet->about, &message);
-    } else {
-        message.msg_namelen = 0;
-        message.msg_controllen = 0;
+    std::size_t there = 0;
+    for (sock::Parts parts(message, 0); there < most && parts.next();) {
+        const std::size_t n = std::min(parts.length(), most - there);
+        if (!libc::can_overwrite(parts.bytes(), n))
+            return there != 0 ? static_cast<ssize_t>(there) : -EFAULT;
+        there += n;
     }
-    if ((flags & MSG_PEEK) != 0)
-        return static_cast<ssize_t>(fits);
-    packet->offset += fits;
-    if (!sock::protocol(s).messages && packet->offset < packet->size()) {
-        state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(fits);
-        return static_cast<ssize_t>(fits);
-    }
-    state.first_ready = packet->next_ready;
+    return static_cast<ssize_t>(there);
+}
+
+// ready_lock held.
+void take_first(State &state, std::size_t left)
+{
+    Packet &packet = *state.first_ready;
+    state.first_ready = packet.next_ready;
     if (state.first_ready == nullptr)
         state.last_ready = nullptr;
     state.ready_count = state.ready_count - 1;
     state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(left);
-    drop(*packet);
-    return static_cast<ssize_t>(fits);
+    drop(packet);
+}
+
+// A whole datagram, as recvmsg() gives it: what finds no memory of the program's is lost.
+ssize_t give_datagram(const sock::Socket &s, State &state, msghdr &message, int flags)
+{
+    const Packet &packet = *state.first_ready;
+    const std::size_t length = packet.size();
+    const ssize_t fits = room_in(message, length);
+    const bool cut = fits >= 0 && static_cast<std::size_t>(fits) < length;
+    ssize_t result = (flags & MSG_TRUNC) != 0 && fits >= 0 ? static_cast<ssize_t>(length) : fits;
+    if (cut && static_cast<std::size_t>(fits) < sock::total_length(message))
+        result = -EFAULT; // a part of its room is not there
+    if (!sock::udp::has_room_for_name(message))
+        result = -EFAULT;
+    if (result >= 0) {
+        const iovec bytes = {packet.bytes(), length};
+        sock::udp::scatter(message, &bytes, 1);
+        message.msg_flags = cut ? MSG_TRUNC : 0;
+        sock::udp::describe(s, packet.about, &message);
+    }
+    if ((flags & MSG_PEEK) == 0)
+        take_first(state, length);
+    return result;
+}
+
+// What is left of the first, or a part of it, which goes nowhere with MSG_TRUNC.
+ssize_t give_bytes(State &state, msghdr &message, int flags)
+{
+    Packet &packet = *state.first_ready;
+    const std::size_t left = packet.left();
+    const std::size_t most = std::min(left, sock::total_length(message));
+    const bool copies = (flags & MSG_TRUNC) == 0;
+    const ssize_t n = copies ? room_in(message, most) : static_cast<ssize_t>(most);
+    if (n < 0)
+        return n;
+    const auto fits = static_cast<std::size_t>(n);
+    const iovec bytes = {static_cast<char *>(packet.bytes()) + packet.offset, fits};
+    if (copies)
+        sock::udp::scatter(message, &bytes, 1);
+    message.msg_flags = 0;
+    message.msg_namelen = 0;
+    message.msg_controllen = 0;
+    if ((flags & MSG_PEEK) != 0)
+        return n;
+    packet.offset += fits;
+    if (packet.offset < packet.size())
+        state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(fits);
+    else
+        take_first(state, left);
+    return n;
+}
+
+// Gives the program what stands first; what is left of a stream's stays. -EAGAIN: there is none; -EFAULT: no memory is
+// where it is to go.
+ssize_t take_ready(sock::Socket &s, State &state, msghdr &message, int flags)
+{
+    const sock::LockGuard guard(state.ready_lock);
+    if (state.first_ready == nullptr)
+        return -EAGAIN;
+    return sock::protocol(s).messages ? give_datagram(s, state, message, flags) : give_bytes(state, message, flags);
 }
 
 // What stands first, which is the program's from now on; nullptr: there is none.
@@ -170,6 +223,38 @@ bool judge(sock::Socket &s, State &state, int fd, sock::Loan &loan, const sock::
     return verdict == VMA_PACKET_RECV;
 }
 
+// The sender's name is received into memory of ours: the callback is told it, whole, whether the program asks for it or
+// not.
+class Sender
+{
+public:
+    explicit Sender(const msghdr &asked) : asked_(asked) {}
+    void ask(msghdr &message)
+    {
+        message.msg_name = &name_;
+        message.msg_namelen = sizeof name_;
+    }
+    // What the program has asked for. False: EFAULT.
+    bool give(msghdr &message)
+    {
+        const std::size_t length = std::min<std::size_t>(message.msg_namelen, sizeof name_);
+        const std::size_t fits = std::min<std::size_t>(asked_.msg_namelen, length);
+        message.msg_name = asked_.msg_name;
+        if (message.msg_name == nullptr) {
+            message.msg_namelen = 0;
+            return true;
+        }
+        if (!libc::can_update(message.msg_name, fits))
+            return false;
+        memcpy(message.msg_name, &name_, fits);
+        return true;
+    }
+
+private:
+    const msghdr &asked_;
+    sockaddr_storage name_;
+};
+
 // Who sent what the kernel brought: it names the sender of a datagram, and nobody of a stream.
 void name_source(const sock::Socket &s, int fd, const msghdr &message, sockaddr_storage &from)
 {
@@ -182,8 +267,12 @@ void name_source(const sock::Socket &s, int fd, const msghdr &message, sockaddr_
 
 // What the kernel brought stands in the program's buffer, which is the next receive's: the callback is shown a copy,
 // which can be held. True: it may stay in the buffer, where what the callback has changed is changed then.
-bool judge_copy(sock::Socket &s, State &state, int fd, const msghdr &message, std::size_t bytes)
+bool judge_copy(sock::Socket &s, State &state, int fd, const msghdr &message, std::size_t length, int flags)
 {
+    const bool goes_nowhere = (flags & MSG_TRUNC) != 0 && !sock::protocol(s).messages;
+    if (goes_nowhere)
+        return true; // bytes of a stream that nobody wants to see
+    const std::size_t bytes = std::min(length, sock::total_length(message));
     Names names;
     name_source(s, fd, message, names.from);
     sock::Loan copy = sock::lend_copy(message, bytes);
@@ -205,23 +294,19 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
 {
     State *const state = find_state(s);
     const msghdr asked = message;
-    sockaddr_storage sender;
+    Sender sender(asked);
     for (;;) {
         message = asked;
         const ssize_t kept = state != nullptr ? take_ready(s, *state, message, flags) : -EAGAIN;
-        if (kept >= 0)
-            return kept;
+        if (kept != -EAGAIN)
+            return kept >= 0 ? kept : sock::give(kept);
         if (state == nullptr || state->callback.load(std::memory_order_acquire) == nullptr) {
             s.screened.store(false, std::memory_order_relaxed);
             return sock::receive_unscreened(s, fd, &message, flags);
         }
         if (!has_room_for_packets(s) || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0)
             return sock::receive_unscreened(s, fd, &message, flags);
-        const bool unnamed = asked.msg_name == nullptr;
-        if (unnamed) {
-            message.msg_name = &sender;
-            message.msg_namelen = sizeof sender;
-        }
+        sender.ask(message);
         Arrival arrival;
         arrival.most = 1;
         const ssize_t n = receive(s, fd, message, flags, false, arrival);
@@ -231,13 +316,8 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
             judge(s, *state, fd, arrival.loans[0], arrival.about);
             continue;
         }
-        const bool stays = n == 0 || judge_copy(s, *state, fd, message, static_cast<std::size_t>(n));
-        if (unnamed) {
-            message.msg_name = nullptr;
-            message.msg_namelen = 0;
-        }
-        if (stays)
-            return n;
+        if (n == 0 || judge_copy(s, *state, fd, message, static_cast<std::size_t>(n), flags))
+            return sender.give(message) ? n : sock::give(-EFAULT);
     }
 }
 
@@ -325,35 +405,36 @@ ssize_t receive_packet_screened(sock::Socket &s, int fd, msghdr &message, int fl
 {
     State &state = *find_state(s);
     const msghdr asked = message;
-    sockaddr_storage sender;
+    Sender sender(asked);
     for (;;) {
         message = asked;
+        sender.ask(message);
         packet = pop_ready(s, state, message);
-        if (packet != nullptr)
-            return static_cast<ssize_t>(packet->left());
-        const bool unnamed = asked.msg_name == nullptr; // the callback is told the name
-        if (unnamed) {
-            message.msg_name = &sender;
-            message.msg_namelen = sizeof sender;
+        if (packet != nullptr) {
+            if (sender.give(message))
+                return static_cast<ssize_t>(packet->left());
+            drop(*packet);
+            packet = nullptr;
+            return sock::give(-EFAULT);
         }
         Arrival arrival;
         arrival.most = 1;
         const ssize_t n = receive(s, fd, message, flags, force, arrival);
-        const bool stays =
-            n <= 0 || (arrival.count == 0 && judge_copy(s, state, fd, message, static_cast<std::size_t>(n)));
-        if (unnamed) {
-            message.msg_name = nullptr;
-            message.msg_namelen = 0;
-        }
-        if (stays)
+        if (n < 0)
             return n;
-        if (arrival.count != 0)
+        if (arrival.count != 0) {
             judge(s, state, fd, arrival.loans[0], arrival.about);
+            continue;
+        }
+        if (n == 0 || judge_copy(s, state, fd, message, static_cast<std::size_t>(n), flags))
+            return sender.give(message) ? n : sock::give(-EFAULT);
     }
 }
 
 ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
 {
+    if (sock::refused_message(message) != 0)
+        return sock::receive_unscreened(s, fd, &message, flags); // which says how
     const bool one = sock::protocol(s).messages || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0;
     return one || sock::total_length(message) == 0 ? receive_one(s, fd, message, flags)
                                                    : receive_bytes(s, fd, message, flags);

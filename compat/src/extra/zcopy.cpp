@@ -9,6 +9,7 @@
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/receive.hpp"
 #include "compat/src/extra/state.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 
 namespace vma::extra {
@@ -18,6 +19,7 @@ namespace {
 constexpr int kOwnFlags = MSG_VMA_ZCOPY | MSG_VMA_ZCOPY_FORCE;
 constexpr int kCopies = MSG_PEEK | MSG_OOB | MSG_ERRQUEUE | MSG_TRUNC; // what with these is asked for is no packet
 constexpr std::size_t kPerPacket = sizeof(vma_packet_t) + sizeof(iovec);
+constexpr std::size_t kMostWritten = sizeof(vma_packets_t) + std::size(Arrival().loans) * kPerPacket;
 
 // Writes the n-th packet down in the program's buffer, without what is read of it. The length of the rest.
 std::size_t give_out(const Packet &packet, void *buffer, std::size_t n, std::size_t read = 0)
@@ -89,6 +91,8 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
 {
     if (flags == nullptr)
         return fail(EINVAL);
+    if (!libc::can_update(flags, sizeof *flags))
+        return fail(EFAULT);
     const bool force = (*flags & MSG_VMA_ZCOPY_FORCE) != 0;
     const int wanted = *flags & ~kOwnFlags;
     sock::Socket *const s = sock::lookup(fd);
@@ -97,10 +101,14 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
         return static_cast<int>(libc::real.recvfrom(fd, buffer, length, wanted, from, from_length));
     if (buffer == nullptr)
         return fail(EFAULT);
+    if (from != nullptr && from_length != nullptr && !libc::can_update(from_length, sizeof *from_length))
+        return fail(EFAULT);
     if ((wanted & kCopies) != 0)
         return static_cast<int>(sock::receive_from(*s, fd, buffer, length, wanted, from, from_length));
     if (length < sizeof(vma_packets_t) + kPerPacket)
         return fail(ENOBUFS);
+    if (!libc::can_update(buffer, std::min(length, kMostWritten)))
+        return fail(EFAULT);
     State *const state = room_for_packets(*s);
     if (state == nullptr) [[unlikely]]
         return force ? fail(ENOBUFS)

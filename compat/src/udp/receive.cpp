@@ -27,12 +27,6 @@ namespace vma::sock::udp {
 
 namespace {
 
-bool has_room_for_name(const msghdr &msg)
-{
-    return msg.msg_name == nullptr ||
-           libc::can_update(msg.msg_name, std::min<std::size_t>(msg.msg_namelen, sizeof(sockaddr_in6)));
-}
-
 [[gnu::cold]] void show_taken(const stats::Slot &record, const Receive &call, const About &about, std::size_t length,
                               bool lent)
 {

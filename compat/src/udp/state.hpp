@@ -149,6 +149,13 @@ inline bool can_read(const iovec *parts, std::size_t count)
     return true;
 }
 
+inline bool has_room_for_name(const msghdr &msg)
+{
+    return msg.msg_name == nullptr ||
+           libc::can_update(msg.msg_name,
+                            msg.msg_namelen < sizeof(sockaddr_in6) ? msg.msg_namelen : sizeof(sockaddr_in6));
+}
+
 // That `length` bytes go to.
 inline bool can_overwrite(const iovec *parts, std::size_t count, std::size_t length)
 {

@@ -301,6 +301,8 @@ constexpr Scenario kScenarios[] = {
     {"tcp_kept", tcp_kept},
     {"tcp_callback", tcp_callback},
     {"tcp_callback_stream", tcp_callback_stream},
+    {"udp_callback_faults", udp_callback_faults},
+    {"tcp_callback_faults", tcp_callback_faults},
     {"matrix", matrix},
 };
 

@@ -111,6 +111,10 @@ void udp_callback();
 void tcp_callback();
 void tcp_callback_stream();
 
+// extra_faults.cpp
+void udp_callback_faults();
+void tcp_callback_faults();
+
 // extra_matrix.cpp
 void matrix();
 
