@@ -64,6 +64,7 @@ struct alignas(128) Entry {
     std::atomic<Place> place{Place::kFree};
     bool nested = false;
     bool queued = false;   // on the ready list
+    bool bare_end = false; // by sock::kBeforeEnd alone
     bool disabled = false; // one-shot that has fired
 
     sock::Socket *socket() const { return static_cast<sock::Socket *>(source); }

@@ -44,9 +44,10 @@ void append(Set &set, Entry &entry)
 }
 
 // ready_lock held. Whoever watches the set is told of each event, also of an entry that is on the list already.
-void queue(Set &set, Entry &entry)
+void queue(Set &set, Entry &entry, bool bare_end = false)
 {
     ++entry.edges;
+    entry.bare_end = bare_end && (entry.bare_end || !entry.queued);
     if (entry.queued)
         return;
     append(set, entry);
@@ -59,6 +60,7 @@ struct Picked {
     Entry *entry;
     void *source;
     bool nested;
+    bool bare_end;
     int fd;
     std::uint32_t generation;
     std::uint32_t events;
@@ -77,7 +79,8 @@ unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
         if (entry.since >= round)
             continue;
         unqueue(set, entry);
-        picked[count++] = {&entry, entry.source, entry.nested, entry.fd, entry.generation, entry.events, 0};
+        picked[count++] = {&entry,   entry.source,     entry.nested, entry.bare_end,
+                           entry.fd, entry.generation, entry.events, 0};
     }
     return count;
 }
@@ -91,6 +94,7 @@ unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
         if (entry.set.load(std::memory_order_relaxed) != &set || entry.generation != picked[count].generation ||
             entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken)
             continue; // whoever changed it has seen to it
+        entry.bare_end = picked[count].bare_end && (entry.bare_end || !entry.queued);
         unqueue(set, entry);
         put_between(set, nullptr, entry, set.head);
     }
@@ -112,12 +116,21 @@ std::uint32_t look_at(Set &set, const Picked &picked)
     return found;
 }
 
+constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP;
+
 // The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first,
-// edge- triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.)
+// edge-triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.) An
+// error that ends nothing is the kernel's alone to announce, and the next one is another.
 bool repeated(const Entry &entry, std::uint32_t events)
 {
-    const std::uint32_t end = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-    return (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && end != 0 && (end & ~entry.told) == 0;
+    return (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && (events & kEnd) != 0 &&
+           (events & (kEnd | EPOLLERR) & ~entry.told) == 0;
+}
+
+// What could be read before is no event, edge-triggered; nor is that no more comes by the engine.
+bool is_premature(const Picked &picked)
+{
+    return picked.bare_end && (picked.events & EPOLLET) != 0 && (picked.found & (kEnd | EPOLLERR)) == 0;
 }
 
 // Reports what was found, unless the registration has changed meanwhile (whoever changed it has queued it again).
@@ -129,7 +142,8 @@ int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std
         Entry &entry = *picked[i].entry;
         const std::uint32_t found = picked[i].found & (picked[i].events | kAlwaysReported);
         if (found == 0 || entry.set.load(std::memory_order_relaxed) != &set ||
-            entry.generation != picked[i].generation || entry.disabled || repeated(entry, picked[i].found))
+            entry.generation != picked[i].generation || entry.disabled || repeated(entry, picked[i].found) ||
+            is_premature(picked[i]))
             continue;
         entry.told = picked[i].found;
         if (entry.since < round) // else another thread's later round has had it meanwhile
@@ -189,7 +203,8 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
     Entry &entry = *reinterpret_cast<Entry *>(watcher);
     Set &set = *entry.set.load(std::memory_order_relaxed);
     const bool nothing_before = (events & sock::kNothingBefore) != 0;
-    events &= ~sock::kNothingBefore;
+    const bool bare_end = (events & sock::kBeforeEnd) != 0;
+    events &= ~(sock::kNothingBefore | sock::kBeforeEnd);
     {
         LockGuard guard(set.ready_lock);
         if (!nothing_before)
@@ -197,7 +212,7 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
         if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||
             (events & (entry.events | kAlwaysReported)) == 0 || repeated(entry, events))
             return;
-        queue(set, entry);
+        queue(set, entry, bare_end);
     }
     notify_watchers(set);
 }

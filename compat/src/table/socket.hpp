@@ -107,6 +107,9 @@ void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket wi
 // (libc/kernel_acts.hpp). Where that is not so, there is a notify() of no events before anything can be seen, of a
 // socket that tells.
 inline constexpr std::uint32_t kNothingBefore = 1U << 26; // no event has it
+// Likewise: the peer has ended what it sends by its endpoint, and brings nothing with that. The kernel's event comes
+// with its FIN, or its next byte: edge-triggered, this is none unless the end is known already.
+inline constexpr std::uint32_t kBeforeEnd = 1U << 25; // no event has it
 bool tells_what_came_before(const Socket &s);
 
 // Whoever wants to hear of an offloaded socket's events: an epoll entry, or a thread about to sleep. Lives in its

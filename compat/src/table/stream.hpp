@@ -75,9 +75,10 @@ public:
     Racy<fid_ep *> endpoint = nullptr;
     bool connecting = false; // endpoint opened, not connected
     DueFlag endpoint_down;
-    DueFlag tx_work;                            // something waits for the holder of tx_lock
-    std::atomic<std::uint32_t> kernel_state{0}; // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
-    Stream *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
+    DueFlag tx_work; // something waits for the holder of tx_lock
+    // POLLRDHUP, POLLHUP once the kernel said so, POLLERR until it doesn't. Above them, how often it has told.
+    std::atomic<std::uint32_t> kernel_state{0};
+    Stream *next_live = nullptr; // list of sockets with an endpoint (engine), or of attempts
     Stream *prev_live = nullptr;
     ToldMemory told_memory; // of the endpoint's. Offload lock
     Attempt attempt;

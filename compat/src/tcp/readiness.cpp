@@ -22,6 +22,7 @@ constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM;
 constexpr std::uint32_t kEnd = POLLRDHUP | POLLHUP;
 constexpr std::uint32_t kSticky = kEnd | POLLERR;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
+constexpr std::uint32_t kOneNote = 1U << 16; // of kernel_state, above all bits of poll()
 
 std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
 {
@@ -49,6 +50,15 @@ bool sends_blocked(const Stream &s)
     return s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
            s.tx.end_pending.load(std::memory_order_relaxed) != kNone ||
            (s.tx.unseen.load(std::memory_order_relaxed) != 0 && !s.endpoint_down.load(std::memory_order_acquire));
+}
+
+// The end stays. An error is over once the kernel doesn't say it any more, whoever has taken it, unless it has told one
+// since `known` was read.
+void learn_state(Stream &s, std::uint32_t known, std::uint32_t kernel)
+{
+    const std::uint32_t now = (known & ~static_cast<std::uint32_t>(POLLERR)) | (kernel & kSticky);
+    if (now != known && !s.kernel_state.compare_exchange_strong(known, now, std::memory_order_relaxed))
+        s.kernel_state.fetch_or(kernel & kSticky, std::memory_order_relaxed);
 }
 
 std::uint32_t endpoint_in(const Stream &s)
@@ -101,13 +111,14 @@ namespace tcp {
 std::uint32_t ready_events_fast(const Socket &socket, std::uint32_t interest)
 {
     const Stream &s = as_stream(socket);
-    std::uint32_t events = endpoint_in(s);
+    const std::uint32_t state = s.kernel_state.load(std::memory_order_relaxed) & kSticky;
+    std::uint32_t events = endpoint_in(s) | (state & POLLERR); // that perhaps: ready_events() asks
     if (sends_by_endpoint(s) && can_transmit(s))
         events |= kOut;
     if (s.kernel_news.load(std::memory_order_relaxed) || s.endpoint_down.load(std::memory_order_acquire))
-        events |= kIn | kOut | s.kernel_state.load(std::memory_order_relaxed);
+        events |= kIn | kOut | state;
     if (!receives_by_endpoint(s) || (interest & POLLOUT && !sends_by_endpoint(s)))
-        events |= s.kernel_state.load(std::memory_order_relaxed);
+        events |= state;
     return events & (interest | kAlways);
 }
 
@@ -150,6 +161,7 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
     if ((interest & kOut) != 0 && sends_blocked(s)) { // perhaps only for the moment in which another thread sees to it
         const LockGuard guard(s.tx_lock);
     }
+    const std::uint32_t known = s.kernel_state.load(std::memory_order_relaxed);
     const bool news = s.kernel_news.load(std::memory_order_acquire) || s.endpoint_down.load(std::memory_order_acquire);
     const bool rx_endpoint = receives_by_endpoint(s);
     const bool tx_endpoint = sends_by_endpoint(s);
@@ -163,14 +175,14 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
         ask |= interest & kOut;
     if (tx_endpoint && (interest & kOut) != 0 && has_room(s))
         events |= kOut;
-    if (news || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
+    if (news || (known & POLLERR) != 0 || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
         const std::uint32_t kernel = kernel_events(s, fd, ask);
         events |= kernel;
-        s.kernel_state.fetch_or(kernel & kSticky, std::memory_order_relaxed);
+        learn_state(s, known, kernel);
         if (news && rx_endpoint && (kernel & (kIn | kSticky)) == 0)
             s.kernel_news.store(false, std::memory_order_relaxed);
     }
-    events |= s.kernel_state.load(std::memory_order_relaxed);
+    events |= s.kernel_state.load(std::memory_order_relaxed) & kEnd;
     if ((events & kEnd) != 0 && has_endpoint(s) && transport(s).spans) [[unlikely]]
         events = with_all_before_end(s, fd, events);
     return events & (interest | kAlways);
@@ -202,12 +214,25 @@ std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events)
     return kExtraApi.screen(s, fd) ? events : events & ~kIn;
 }
 
+namespace {
+
+// A look that began before changes the word as it was, and fails.
+void note_state(Stream &s, std::uint32_t events)
+{
+    std::uint32_t state = s.kernel_state.load(std::memory_order_relaxed);
+    while (!s.kernel_state.compare_exchange_weak(state, (state | events) + kOneNote, std::memory_order_relaxed)) {
+    }
+}
+
+} // namespace
+
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
     if (Stream *const stream = stream_of(s)) { // a datagram's errors are over with the call that tells them
         if (!transport(*stream).spans)
             return; // its socket in the kernel is a shell
-        stream->kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
+        if ((events & kSticky) != 0)
+            note_state(*stream, events & kSticky);
     }
     if ((events & (kIn | kSticky | POLLPRI)) != 0)
         s.kernel_news.store(true, std::memory_order_release);

@@ -82,7 +82,8 @@ void on_end(Stream &s, std::uint64_t total)
         settle(s);
         s.rx_lock.unlock();
     }
-    notify(s, POLLIN | POLLOUT);
+    const bool heard = s.kernel_news.load(std::memory_order_acquire) || s.kernel_state.load() != 0;
+    notify(s, POLLIN | POLLOUT | (transport(s).ordered && !heard ? kBeforeEnd : 0));
 }
 
 } // namespace

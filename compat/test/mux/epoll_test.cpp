@@ -164,6 +164,34 @@ void end_is_one_edge(void **)
     }
 }
 
+// What the peer has ended by its endpoint is told with the FIN, which the kernel brings: what is unread was told.
+void end_behind_unread_bytes_is_one_edge(void **)
+{
+    for (const std::uint32_t room : {std::uint32_t{0}, std::uint32_t{EPOLLOUT}}) {
+        One one(EPOLLIN | EPOLLRDHUP | EPOLLET | room);
+        look(one.epfd);
+        fake::deliver(one.fd);
+        ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN | room));
+        fake::post(one.fd, EPOLLIN | EPOLLOUT | sock::kBeforeEnd);
+        ASSERT_NOTHING(one.epfd);
+        fake::finish_peer(one.fd);
+        ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN | EPOLLRDHUP | room));
+        ASSERT_NOTHING(one.epfd);
+    }
+}
+
+void bytes_beside_the_end_are_an_edge(void **)
+{
+    One one(EPOLLIN | EPOLLRDHUP | EPOLLET);
+    fake::deliver(one.fd);
+    fake::post(one.fd, EPOLLIN | sock::kBeforeEnd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN));
+    fake::post(one.fd, EPOLLIN | sock::kBeforeEnd);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN));
+    ASSERT_NOTHING(one.epfd);
+}
+
 // ---- registrations --------------------------------------------------------------------------------------------------
 
 void modify_is_an_edge_if_ready(void **)
@@ -422,6 +450,8 @@ int main()
         cmocka_unit_test(hang_up_is_told_unasked),
         cmocka_unit_test(half_close_by_the_kernel),
         cmocka_unit_test(end_is_one_edge),
+        cmocka_unit_test(end_behind_unread_bytes_is_one_edge),
+        cmocka_unit_test(bytes_beside_the_end_are_an_edge),
         cmocka_unit_test(modify_is_an_edge_if_ready),
         cmocka_unit_test(verdicts_are_the_kernels),
         cmocka_unit_test(wait_on_taken_set_checks_its_arguments),

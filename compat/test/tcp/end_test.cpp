@@ -2,6 +2,7 @@
 // What is told of the end of the peer's bytes, to programs that take the next short receive for the last one.
 #include "fabtests/unit.hpp"
 
+#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -68,6 +69,61 @@ void between_hosts_there_is_none_before_all_is_here(void **)
     assert_int_equal(look(pair.b), kAsked);
 }
 
+// The end by the endpoint is no event before the kernel's is known; else who waits for an edge hears of it alone.
+struct Heard {
+    sock::Watcher watcher; // first
+    std::uint32_t events = 0;
+};
+
+std::uint32_t heard_with_end(bool fin_is_known)
+{
+    Pair pair;
+    Heard heard;
+    heard.watcher.notify = [](sock::Watcher *w, std::uint32_t events) {
+        reinterpret_cast<Heard *>(w)->events |= events;
+    };
+    assert_true(offload(pair));
+    drain(pair);
+    send_and_arrive(pair.a, pair.b, 1000);
+    const sock::RingMask rings = ring_of(*pair.b.s);
+    sock::engine_exclude_polling(true, rings);
+    sock::watch(*pair.b.s, heard.watcher);
+    assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
+    if (fin_is_known)
+        sock::note_kernel_events(*pair.b.s, kAsked);
+    sock::engine_exclude_polling(false, rings);
+    sock::engine_drain(rings);
+    sock::unwatch(heard.watcher);
+    return heard.events;
+}
+
+void the_end_is_the_kernels_to_tell(void **)
+{
+    assert_int_equal(heard_with_end(false) & (POLLIN | sock::kBeforeEnd), POLLIN | sock::kBeforeEnd);
+    assert_int_equal(heard_with_end(true) & (POLLIN | sock::kBeforeEnd), POLLIN);
+}
+
+// Until somebody takes it, and then not again.
+void an_error_is_told_until_it_is_taken(void **)
+{
+    constexpr std::uint32_t kFailed = kAsked | POLLOUT | POLLHUP | POLLERR;
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    sockaddr unspecified = {};
+    unspecified.sa_family = AF_UNSPEC;
+    assert_int_equal(::connect(pair.a.fd, &unspecified, sizeof unspecified), 0); // sends RST
+    sock::note_kernel_events(*pair.b.s, kFailed);
+    for (int i = 0; i < 2; ++i)
+        assert_int_equal(sock::ready_events(*pair.b.s, pair.b.fd, kAsked) & kFailed, kAsked | POLLHUP | POLLERR);
+    int error = 0;
+    socklen_t size = sizeof error;
+    assert_int_equal(sock::get_option(*pair.b.s, pair.b.fd, SOL_SOCKET, SO_ERROR, &error, &size), 0);
+    assert_int_equal(error, ECONNRESET);
+    assert_int_equal(sock::ready_events(*pair.b.s, pair.b.fd, kAsked) & kFailed, kAsked | POLLHUP);
+    assert_int_equal(sock::ready_events_fast(*pair.b.s, kAsked) & POLLERR, 0);
+}
+
 } // namespace
 
 int main()
@@ -76,6 +132,8 @@ int main()
     static const CMUnitTest tests[] = {
         cmocka_unit_test(all_that_came_before_is_counted),
         cmocka_unit_test(between_hosts_there_is_none_before_all_is_here),
+        cmocka_unit_test(the_end_is_the_kernels_to_tell),
+        cmocka_unit_test(an_error_is_told_until_it_is_taken),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
