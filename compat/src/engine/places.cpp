@@ -83,6 +83,21 @@ int open_news()
     return fd;
 }
 
+// Until it has told once: of all that a thread may sleep for; else of errors alone, each time.
+constexpr std::uint32_t kAllOnce = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET | EPOLLONESHOT;
+constexpr std::uint32_t kErrors = EPOLLET;
+constexpr std::uint64_t kErrorsMark = std::uint64_t{1} << 31; // above all indices of sockets
+
+bool hear(const Socket &s, int fd, std::uint32_t events)
+{
+    const int news = open_news();
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = mark_of(s) | (events == kErrors ? kErrorsMark : 0);
+    return news >= 0 && (libc::real.epoll_ctl(news, EPOLL_CTL_ADD, fd, &event) == 0 ||
+                         (errno == EEXIST && libc::real.epoll_ctl(news, EPOLL_CTL_MOD, fd, &event) == 0));
+}
+
 // False: the thread is to hear of the kernel itself.
 bool hears_of_kernel(Socket &s, int fd)
 {
@@ -99,12 +114,7 @@ bool hears_of_kernel(Socket &s, int fd)
     const int news = open_news();
     if (news < 0 || s.kernel_told.exchange(number, std::memory_order_acq_rel) == number)
         return news >= 0;
-    epoll_event event = {};
-    event.events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET | EPOLLONESHOT;
-    event.data.u64 = mark_of(s);
-    const int live = live_fd(s, fd);
-    if (libc::real.epoll_ctl(news, EPOLL_CTL_ADD, live, &event) == 0 ||
-        (errno == EEXIST && libc::real.epoll_ctl(news, EPOLL_CTL_MOD, live, &event) == 0))
+    if (hear(s, live_fd(s, fd), kAllOnce))
         return true;
     s.kernel_told.store(0, std::memory_order_relaxed);
     s.descriptor_sleeps.store(UINT8_MAX, std::memory_order_relaxed);
@@ -183,6 +193,27 @@ int kernel_news_fd()
     return g_engine.places.news.load(std::memory_order_acquire);
 }
 
+void hear_of_errors(Socket &s, int fd)
+{
+    hear(s, fd, kErrors); // else they are heard of a few looks later
+}
+
+namespace {
+
+// What somebody sleeps for has come, and is told once.
+void count_news(Socket &s)
+{
+    const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed);
+    s.descriptor_sleeps.store(news < kFewNews ? 1 : kManySleeps, std::memory_order_relaxed);
+    if (news < kFewNews)
+        s.news_of_kernel.store(news + 1, std::memory_order_relaxed);
+    if (protocol(s).messages) // before a thread asks for more again
+        hear_of_errors(s, s.any_fd.load(std::memory_order_relaxed));
+    s.kernel_told.store(0, std::memory_order_release);
+}
+
+} // namespace
+
 void tell_kernel_news()
 {
     constexpr int kMost = 64;
@@ -190,16 +221,15 @@ void tell_kernel_news()
     const int n = libc::real.epoll_wait(kernel_news_fd(), events, kMost, 0);
     const LockGuard guard(g_offload.lock); // none becomes another one meanwhile
     for (int i = 0; i < n; ++i) {
-        Socket &s = *socket_by_index(static_cast<std::uint32_t>(events[i].data.u64));
-        if (mark_of(s) != events[i].data.u64)
+        const std::uint64_t mark = events[i].data.u64 & ~kErrorsMark;
+        Socket &s = *socket_by_index(static_cast<std::uint32_t>(mark));
+        if (mark_of(s) != mark)
             continue; // closed, while another descriptor of it is open somewhere
-        const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed);
-        s.descriptor_sleeps.store(news < kFewNews ? 1 : kManySleeps, std::memory_order_relaxed);
-        if (news < kFewNews)
-            s.news_of_kernel.store(news + 1, std::memory_order_relaxed);
-        s.kernel_told.store(0, std::memory_order_release);
+        const bool is_error = (events[i].data.u64 & kErrorsMark) != 0;
+        if (!is_error)
+            count_news(s);
         note_kernel_events(s, events[i].events);
-        notify(s, events[i].events);
+        notify(s, is_error ? kKernelTells : events[i].events);
     }
 }
 

@@ -38,6 +38,9 @@ struct PlaceSleeps {
 };
 PlaceSleeps sleeps_at_places();
 
+// Of the errors of a socket's datagrams, while it is open, whoever sleeps for it. Offload lock held.
+void hear_of_errors(Socket &s, int fd);
+
 // What is heard for it; the helper thread polls the descriptor, -1 while nobody has slept so, and then tells.
 int kernel_news_fd();
 void tell_kernel_news();

@@ -204,9 +204,12 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
     Set &set = *entry.set.load(std::memory_order_relaxed);
     const bool nothing_before = (events & sock::kNothingBefore) != 0;
     const bool bare_end = (events & sock::kBeforeEnd) != 0;
-    events &= ~(sock::kNothingBefore | sock::kBeforeEnd);
+    const bool kernel_tells = (events & sock::kKernelTells) != 0;
+    events &= kernel_tells ? 0 : ~(sock::kNothingBefore | sock::kBeforeEnd);
     {
         LockGuard guard(set.ready_lock);
+        if (kernel_tells && set.kernel_waits.load(std::memory_order_relaxed) == 0)
+            set.kernel_waits.store(1, std::memory_order_relaxed);
         if (!nothing_before)
             set.kernel_first.store(true, std::memory_order_relaxed);
         if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||

@@ -52,7 +52,8 @@ struct Protocol {
     // ---- readiness, of an offloaded socket
     std::uint32_t (*ready_events)(Socket &s, int fd, std::uint32_t interest);
     std::uint32_t (*ready_events_fast)(const Socket &s, std::uint32_t interest);
-    bool (*has_input)(const Socket &s); // of the endpoint
+    void (*note_kernel_events)(Socket &s, std::uint32_t events); // besides what all do
+    bool (*has_input)(const Socket &s);                          // of the endpoint
     bool (*waits_for_kernel)(const Socket &s, std::uint32_t interest);
     bool (*sends_by_endpoint)(const Socket &s);    // now, so that its rate limit is the endpoint's
     bool (*receives_by_endpoint)(const Socket &s); // nothing else brings what a thread waits for. rx_lock held

@@ -110,6 +110,9 @@ inline constexpr std::uint32_t kNothingBefore = 1U << 26; // no event has it
 // Likewise: the peer has ended what it sends by its endpoint, and brings nothing with that. The kernel's event comes
 // with its FIN, or its next byte: edge-triggered, this is none unless the end is known already.
 inline constexpr std::uint32_t kBeforeEnd = 1U << 25; // no event has it
+// Likewise: the kernel has something for the socket, and tells the epoll sets itself; their next looks are to ask it.
+// It is no event of its own, which would be told twice.
+inline constexpr std::uint32_t kKernelTells = 1U << 24; // no event has it
 bool tells_what_came_before(const Socket &s);
 
 // Whoever wants to hear of an offloaded socket's events: an epoll entry, or a thread about to sleep. Lives in its

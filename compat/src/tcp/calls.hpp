@@ -32,6 +32,7 @@ int get_option(Stream &s, int fd, int level, int name, void *value, socklen_t *l
 // readiness.cpp
 std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest);
 std::uint32_t ready_events_fast(const Socket &socket, std::uint32_t interest);
+void note_kernel_events(Stream &s, std::uint32_t events);
 bool waits_for_kernel(const Socket &socket, std::uint32_t interest);
 
 void finish_leaving(Stream &s, std::int64_t until_ns, Heir heir, Closing closing);

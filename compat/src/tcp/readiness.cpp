@@ -226,14 +226,18 @@ void note_state(Stream &s, std::uint32_t events)
 
 } // namespace
 
+void tcp::note_kernel_events(Stream &s, std::uint32_t events)
+{
+    if ((events & kSticky) != 0)
+        note_state(s, events & kSticky);
+}
+
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
-    if (Stream *const stream = stream_of(s)) { // a datagram's errors are over with the call that tells them
-        if (!transport(*stream).spans)
-            return; // its socket in the kernel is a shell
-        if ((events & kSticky) != 0)
-            note_state(*stream, events & kSticky);
-    }
+    const Stream *const stream = stream_of(s);
+    if (stream != nullptr && !transport(*stream).spans)
+        return; // its socket in the kernel is a shell
+    protocol(s).note_kernel_events(s, events);
     if ((events & (kIn | kSticky | POLLPRI)) != 0)
         s.kernel_news.store(true, std::memory_order_release);
 }

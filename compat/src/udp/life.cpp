@@ -297,6 +297,8 @@ void begin(Socket &s, int fd, int family)
     u->identity = {};
     u->seen = ~0U;
     u->sends_by_kernel = false;
+    u->kernel_error.clear();
+    u->hears_errors = false;
     u->cookie = 0;
     u->named = false;
     u->is_unnamed = false;
@@ -374,8 +376,10 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
     const int error = errno;
     u.peer_place.store(kNoPlace, std::memory_order_relaxed);
     forget_routes(s);
-    if (result == 0)
+    if (result == 0) {
+        u.hears_errors.store(true, std::memory_order_relaxed);
         tell_local_address(s, fd);
+    }
     if (offloaded(s)) {
         read_options(s, fd);
         if (u.named.load(std::memory_order_relaxed))
@@ -416,6 +420,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     const int result = set_in_kernel(s, fd, level, name, value, len);
     if (result != 0)
         return result;
+    if ((level == IPPROTO_IP && name == IP_RECVERR) || (level == IPPROTO_IPV6 && name == IPV6_RECVERR))
+        u.hears_errors.store(true, std::memory_order_relaxed);
     if (effect == Effect::kSending)
         forget_routes(s);
     if (effect == Effect::kMembership) {

@@ -17,6 +17,7 @@
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
@@ -104,6 +105,8 @@ void become_offloaded(Socket &s, int fd)
     take_ring(s);
     read_options(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
+    state_of(s).kernel_error.note(); // perhaps
+    hear_of_errors(s, fd);
     s.mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
     const bool has_queue = reserve_queue(s);
     if (!has_queue || !kMultiplexers.became_offloaded(s)) {
@@ -193,6 +196,9 @@ void read_options(Socket &s, int fd)
     u.queue.set_limit(receive_buffer(fd));
     tell_limit(s, receive_buffer(fd));
     read_peer(fd, u);
+    if (u.connected || is_on(fd, IPPROTO_IP, IP_RECVERR) ||
+        (u.family == AF_INET6 && is_on(fd, IPPROTO_IPV6, IPV6_RECVERR)))
+        u.hears_errors.store(true, std::memory_order_relaxed);
     for (Verdict &verdict : u.verdicts)
         verdict = {};
     engine_exclude_polling(false, ring_of(s));

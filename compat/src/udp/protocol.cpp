@@ -143,6 +143,7 @@ const char *queue_name(const Socket &s)
     .get_option = udp::get_option,
     .ready_events = udp::ready_events,
     .ready_events_fast = udp::ready_events_fast,
+    .note_kernel_events = udp::note_kernel_events,
     .has_input = [](const Socket &s) { return !udp::state_of(s).queue.empty(); },
     .waits_for_kernel = [](const Socket &, std::uint32_t) { return false; }, // its own look sees to both ways
     .sends_by_endpoint = [](const Socket &) { return true; },

@@ -59,8 +59,7 @@ void finish(Receive &call, const About &about, std::size_t length)
 
 namespace {
 
-constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
-constexpr std::uint32_t kRarely = 1024;   // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
+constexpr std::uint32_t kRarely = 1024; // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
 // Who asks again within some 1.5 us is polling: what another process tells him of takes longer than that to be told.
 constexpr std::uint64_t kBusyTicks = 5'000;
 
@@ -328,7 +327,7 @@ ssize_t receive_offloaded(Receive &call)
 {
     Socket &s = call.s;
     const int flags = call.flags;
-    if (const int error = take_error(s))
+    if (const int error = take_pending_error(s, call.fd))
         return give(-error);
     if (look(call)) [[likely]]
         return answer(call);
@@ -348,11 +347,6 @@ ssize_t receive_here(Socket &s, int fd, msghdr &msg, int flags)
 {
     Receive call = {s, fd, msg, flags};
     return receive_offloaded(call);
-}
-
-bool only_by_kernel(const Socket &s, int flags)
-{
-    return (flags & kKernelOnly) != 0 || s.mode.load(std::memory_order_acquire) == Mode::kKernel;
 }
 
 } // namespace

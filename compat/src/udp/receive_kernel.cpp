@@ -33,6 +33,13 @@ void learn_kernel_losses(State &u, int fd)
         u.losses.learn(info[SK_MEMINFO_DROPS]);
 }
 
+bool only_by_kernel(const Socket &s, int flags)
+{
+    if ((flags & MSG_ERRQUEUE) != 0)
+        state_of(s).kernel_error.note(); // what stands next in that queue is the socket's error then
+    return (flags & kKernelOnly) != 0 || s.mode.load(std::memory_order_acquire) == Mode::kKernel;
+}
+
 bool kernel_has_one(Receive &call)
 {
     const int fd = live_fd(call.s, call.fd);

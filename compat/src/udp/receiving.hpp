@@ -27,6 +27,8 @@ struct Receive {
 void finish(Receive &call, const About &about, std::size_t length);
 
 // receive_kernel.cpp, rx_lock may be held.
+inline constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
+bool only_by_kernel(const Socket &s, int flags);
 bool kernel_has_one(Receive &call);   // without taking it. False: it has nothing, or there is an error to tell
 bool take_from_kernel(Receive &call); // false: it has nothing. rx_lock held where the socket tells losses
 // No lock held: the kernel's own call, of a socket that takes datagrams by it alone. What was lost here in a better

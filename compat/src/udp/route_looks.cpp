@@ -63,22 +63,17 @@ bool has_same_header(int fd, const Flow &flow, const Look &look)
            std::memcmp(header + kAfterLost, look.header + kAfterLost, length - kAfterLost) == 0;
 }
 
-// Of an earlier datagram, by the kernel. The next send is to tell.
-bool has_error(int fd)
+Verdict ask(Socket &s, const Look &look)
 {
-    pollfd p = {fd, 0, 0};
-    return libc::uncancelled::poll_now(&p, 1) > 0;
-}
-
-Verdict ask(int fd, const Look &look)
-{
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
     Flow flow = {};
     Identity who;
     Target target = {};
     if (!flow_on_this_host(fd, look.to, flow))
         return Verdict::kOther;
     const Answer answer = find_receiver(fd, flow, who);
-    if (answer == Answer::kFound && who == look.who && has_same_header(fd, flow, look) && !has_error(fd))
+    if (answer == Answer::kFound && who == look.who && has_same_header(fd, flow, look) &&
+        !look_for_error(s, fd)) // of an earlier datagram, by the kernel: the next send is to tell
         return Verdict::kHolds;
     const bool was_there = answer == Answer::kNobody && look.sent && look.to.is_connected() &&
                            find_name(look.who, target) && cookie_of(look.data) == target.cookie;
@@ -103,7 +98,7 @@ bool note_verdict(Route &route, const Look &look, Verdict verdict, std::uint32_t
 
 void look_at(Socket &s, const Look &look, std::uint32_t tick)
 {
-    const Verdict verdict = ask(s.any_fd.load(std::memory_order_relaxed), look);
+    const Verdict verdict = ask(s, look);
     if (!lock_soon(s.tx_lock))
         return;
     Route *const route = state_of(s).routes.peek(look.to);

@@ -67,13 +67,24 @@ void note_sent(State &u, int fd, const void *to, std::size_t length, ssize_t n)
         note_kernel_sent(sent_place_of(u, fd, to, length));
 }
 
-ssize_t by_kernel(Socket &s, ssize_t n)
+// That it was refused may be known already, as by this host: a poll that comes now is to tell, and doesn't ask the
+// kernel for its sake.
+void look_at_answer(Socket &s, int fd)
+{
+    const State &u = state_of(s);
+    if (u.hears_errors.load(std::memory_order_relaxed) && (offloaded(s) || u.listed))
+        look_for_error(s, fd);
+}
+
+ssize_t by_kernel(Socket &s, int fd, ssize_t n)
 {
     by_os_sent(s, n);
-    if (n >= 0) [[likely]]
+    if (n >= 0) [[likely]] {
         s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    else if (errno == EAGAIN)
+        look_at_answer(s, fd);
+    } else if (errno == EAGAIN) {
         state_of(s).ask_kernel_for_room.store(true, std::memory_order_relaxed);
+    }
     return n;
 }
 
@@ -190,13 +201,15 @@ bool make_one(State &u, Message &m, iovec &one)
 }
 
 // To a group for which the kernel is the only way, on a socket that reaches others by endpoints.
-ssize_t loop_as_asked(const Socket &s, int fd, const Message &m)
+ssize_t loop_as_asked(Socket &s, int fd, const Message &m)
 {
     State &u = state_of(s);
     const ssize_t n = send_to_group_by_kernel(u, fd, m, u.loops[place_of(u)]);
     note_sent(u, fd, m.to, m.to_length, n);
-    if (n >= 0)
+    if (n >= 0) {
         by_os_sent(s, n);
+        look_at_answer(s, fd);
+    }
     return n;
 }
 
@@ -284,7 +297,7 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     for (;;) {
         if (const int error = wait_for(s, fd, POLLOUT, wait))
             return error;
-        if (const int untold = take_error(s))
+        if (const int untold = take_pending_error(s, fd))
             return -untold;
         const ssize_t n = send_accelerated(s, live_fd(s, fd), m);
         if (n != kNotDue)
@@ -309,7 +322,7 @@ template <typename Kernel> ssize_t send_looping(Socket &s, int fd, Kernel kernel
 
 template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, Kernel kernel)
 {
-    const int untold = take_error(s);
+    const int untold = take_pending_error(s, fd);
     ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
     if (n == kNotDue) [[unlikely]]
         n = send_when_due(s, fd, m);
@@ -317,7 +330,7 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
         return n >= 0 ? n : fail(s, n);
     const ssize_t sent = n == kByKernel ? kernel() : send_looping(s, fd, kernel);
     note_sent(state_of(s), fd, m.to, m.to_length, sent);
-    return by_kernel(s, sent);
+    return by_kernel(s, fd, sent);
 }
 
 } // namespace
@@ -362,8 +375,10 @@ int send_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned cou
     const int n = by_os_sent(s, messages, libc::real.sendmmsg(fd, messages, count, flags));
     for (int i = 0; i < n; ++i)
         note_sent(state_of(s), fd, messages[i].msg_hdr.msg_name, messages[i].msg_hdr.msg_namelen, 0);
-    if (n > 0)
+    if (n > 0) {
         s.operations.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
+        look_at_answer(s, fd);
+    }
     return n;
 }
 

@@ -111,6 +111,7 @@ Socket *begin_foreign(int fd, int family, SharedLeftovers *u)
     s->kernel_reason = "another process holds it too";
     set_shared(*s, u);
     s->kernel_news.store(true, std::memory_order_relaxed);
+    state_of(*s).kernel_error.note(); // perhaps
     s->mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
     tell_way(*s);
     return s;

@@ -20,6 +20,7 @@
 #include "compat/src/rendezvous/names.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/socket_state.hpp"
+#include "compat/src/udp/kernel_error.hpp"
 #include "compat/src/udp/losses.hpp"
 #include "compat/src/udp/queue.hpp"
 #include "compat/src/udp/routes.hpp"
@@ -69,6 +70,9 @@ struct State {
     Racy<std::uint32_t> seen = 0;             // generation of the names at our last look for a wish
     std::atomic<bool> sends_by_kernel{false}; // an option of it is only the kernel's to follow
     std::atomic<bool> used_memory{false};     // there are routes to forget
+    KernelError kernel_error;
+    std::atomic<bool> hears_errors{
+        false}; // of datagrams that it has sent: it is, or was, connected, or IP_RECVERR is set
 
     // Receiving.
     std::atomic<std::uint32_t> cookie{0}; // what datagrams for it show; 0: none is taken
@@ -103,7 +107,7 @@ struct State {
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
 
     // Of the list of those that the helper thread looks after. Offload lock.
-    bool listed = false;
+    Racy<bool> listed = false;
     Socket *next_listed = nullptr;
     Socket *prev_listed = nullptr;
 
@@ -371,6 +375,19 @@ void add_overflows(Socket &s, msghdr *msg, std::size_t capacity);
 // ---- readiness (readiness.cpp)
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest);
+void note_kernel_events(Socket &s, std::uint32_t events);
+// Whether the kernel has an error for it now, which those who wait for the socket then hear of. errno stays.
+bool look_for_error(Socket &s, int fd);
+int take_kernel_error(Socket &s, int fd); // 0: there is none (any more)
+
+// The error that a send or receive ends with before it does anything else, as in the kernel.
+inline int take_pending_error(Socket &s, int fd)
+{
+    const int own = take_error(s);
+    if (own == 0 && state_of(s).kernel_error.may_fail()) [[unlikely]]
+        return take_kernel_error(s, fd);
+    return own;
+}
 
 const char *name_of(int fd, char (&out)[kNameMax]); // "fd=7 UDP 127.0.0.1:5001"
 

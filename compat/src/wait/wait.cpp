@@ -48,8 +48,8 @@ bool is_over(const Wait &wait)
     return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns;
 }
 
-// An error alone is no reason to try again: the call that has just been tried would have told it. What is left is in the
-// error queue.
+// An error alone is no reason to try again: the call that has just been tried would have told it. What is left is in
+// the error queue.
 bool may_be_ready(const Socket &s, short events)
 {
     return (ready_events_fast(s, static_cast<std::uint32_t>(events)) & ~std::uint32_t{POLLERR}) != 0;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Errors of datagrams that were refused: each is the kernel's, is told at once by whatever looks, until somebody takes
+// it, and then not again.
+#include "compat/test/udp/udp_socket.hpp"
+
+#include <poll.h>
+#include <sched.h>
+
+#include "compat/src/engine/places.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+constexpr std::uint32_t kAsked = POLLIN | POLLOUT;
+
+std::uint32_t look(const UdpSocket &socket)
+{
+    return sock::ready_events(*socket.s, socket.fd, kAsked);
+}
+
+int option_error(const UdpSocket &socket)
+{
+    int error = -1;
+    socklen_t size = sizeof error;
+    assert_int_equal(sock::get_option(*socket.s, socket.fd, SOL_SOCKET, SO_ERROR, &error, &size), 0);
+    return error;
+}
+
+int queued_error(const UdpSocket &socket)
+{
+    char bytes[kLongest];
+    char control[512];
+    iovec part = {bytes, sizeof bytes};
+    msghdr msg = {};
+    msg.msg_iov = &part;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof control;
+    return sock::receive_msg(*socket.s, socket.fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT) < 0 ? errno : 0;
+}
+
+bool is_refused(const UdpSocket &from, const UdpSocket &to)
+{
+    return !from.send_number(0, 0, to.address) && errno == ECONNREFUSED;
+}
+
+bool may_be_told(const UdpSocket &socket)
+{
+    return (sock::ready_events_fast(*socket.s, POLLOUT) & POLLERR) != 0;
+}
+
+// Without a look that asks the kernel: so that none is missed by one that finds other things.
+void await_error(const UdpSocket &socket)
+{
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+    while (!may_be_told(socket) && sock::now_ns() < until)
+        ::sched_yield();
+    assert_true(may_be_told(socket));
+}
+
+// By another program's call, so to say.
+void send_past_the_library(const UdpSocket &from, const UdpSocket &to)
+{
+    assert_int_equal(::sendto(from.fd, "x", 1, 0, reinterpret_cast<const sockaddr *>(&to.address), sizeof to.address),
+                     1);
+}
+
+// Accelerated both ways, and hears of errors. `gone` is where nobody is (any more).
+struct Speaker {
+    UdpSocket socket;
+    UdpSocket peer;
+    UdpSocket gone;
+
+    Speaker()
+    {
+        const int on = 1;
+        assert_int_equal(socket.set(IPPROTO_IP, IP_RECVERR, on), 0);
+        assert_true(accelerate(socket, peer));
+        assert_true(accelerate(peer, socket));
+        assert_true(socket.takes_by_endpoint());
+        gone.close();
+        look(socket); // what it was told when it was accelerated is over
+        assert_int_equal(option_error(socket), 0);
+    }
+    // The answer is there when the kernel has sent it, but for a machine that is so busy that it is put off.
+    void be_refused() const
+    {
+        assert_true(socket.send_number(0, 0, gone.address));
+        await_error(socket);
+    }
+};
+
+void is_told_until_it_is_taken(void **)
+{
+    const Speaker speaker;
+    const UdpSocket &a = speaker.socket;
+    assert_int_equal(look(a), POLLOUT);
+    for (int i = 0; i < 3; ++i) {
+        speaker.be_refused();
+        assert_int_equal(look(a), POLLOUT | POLLERR);
+        assert_int_equal(look(a), POLLOUT | POLLERR);
+        assert_int_equal(option_error(a), ECONNREFUSED);
+        assert_int_equal(look(a), POLLOUT | POLLERR); // the error queue
+        assert_int_equal(queued_error(a), 0);
+        assert_int_equal(look(a), POLLOUT);
+        assert_int_equal(queued_error(a), EAGAIN);
+    }
+}
+
+// Wherever to, and also by an endpoint.
+void fails_the_next_send(void **)
+{
+    const Speaker speaker;
+    speaker.be_refused();
+    assert_true(is_refused(speaker.socket, speaker.peer));
+    assert_true(speaker.socket.send_number(0, 1, speaker.peer.address));
+    Datagram datagram;
+    assert_true(datagram.is_whole(speaker.peer.receive(datagram)));
+    assert_int_equal(datagram.number, 1); // not the refused one
+}
+
+// Before what is there to be read.
+void fails_the_next_receive(void **)
+{
+    const Speaker speaker;
+    assert_true(speaker.peer.send_number(0, 1, speaker.socket.address));
+    speaker.be_refused();
+    assert_int_equal(look(speaker.socket), kAsked | POLLERR);
+    Datagram datagram;
+    assert_int_equal(speaker.socket.receive(datagram, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, ECONNREFUSED);
+    assert_true(datagram.is_whole(speaker.socket.receive(datagram)));
+}
+
+// What stands next in the error queue is the socket's error from then on.
+void comes_again_from_the_queue(void **)
+{
+    const Speaker speaker;
+    for (int i = 0; i < 2; ++i) {
+        speaker.be_refused();
+        assert_int_equal(option_error(speaker.socket), ECONNREFUSED);
+    }
+    assert_true(speaker.socket.send_number(0, 1, speaker.peer.address));
+    assert_int_equal(queued_error(speaker.socket), 0);
+    assert_true(is_refused(speaker.socket, speaker.peer));
+    assert_int_equal(queued_error(speaker.socket), 0);
+    assert_true(speaker.socket.send_number(0, 2, speaker.peer.address));
+}
+
+// As from another host: no send of ours is there to look. The helper thread hears of it.
+void comes_later(void **)
+{
+    const Speaker speaker;
+    const UdpSocket &a = speaker.socket;
+    send_past_the_library(a, speaker.gone);
+    await_error(a);
+    assert_int_equal(look(a), POLLOUT | POLLERR);
+    assert_true(is_refused(a, speaker.peer));
+}
+
+// One that somebody sleeps for is heard of for other news, once, and of errors again after that.
+void comes_after_other_news(void **)
+{
+    const Speaker speaker;
+    const UdpSocket &a = speaker.socket;
+    for (int i = 0; i < 3; ++i) {
+        static_cast<void>(sock::place_for_input(*a.s, a.fd));
+        send_past_the_library(speaker.peer, a);
+        Datagram datagram;
+        assert_int_equal(a.receive(datagram), 1);
+        send_past_the_library(a, speaker.gone);
+        await_error(a);
+        assert_int_equal(option_error(a), ECONNREFUSED);
+        assert_int_equal(queued_error(a), 0);
+        assert_int_equal(look(a) & POLLERR, 0);
+    }
+}
+
+} // namespace
+
+int main()
+{
+    const Library library;
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(is_told_until_it_is_taken),
+        cmocka_unit_test(fails_the_next_send),
+        cmocka_unit_test(fails_the_next_receive),
+        cmocka_unit_test(comes_again_from_the_queue),
+        cmocka_unit_test(comes_later),
+        cmocka_unit_test(comes_after_other_news),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
