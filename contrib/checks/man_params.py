@@ -299,9 +299,8 @@ def check_reasons():
         there |= set(re.findall(r'\b(?:pin|pin_to_kernel|stay_on_kernel|refuse_offload|admit_call|admit_option)\([^"();]*"([^"]+)"(?:, (?:heir|Heir::\w+))?\)', source))
         there |= set(re.findall(r'(?:\bkernel_reason|\*(?:kTooMany|kNoRoom)) = "([^"]+)"', source))
         there |= set(re.findall(r'\breturn_sockets\((?:.|\n){,200}?"([^"]+)",\s+Heir::\w+[,)]', source))
-        options = re.search(r"\*needs_kernel\(.*?^}", source, re.MULTILINE | re.DOTALL)
-        if options:
-            there |= set(re.findall(r'return "([^"]+)"', options[0]))
+        if "kKernelOptions[]" in source:
+            there |= set(re.findall(r'(?:\*k\w+ = |, )"([^"]+)"', source))
     return difference(LIBVMA, "reason", said, there)
 
 

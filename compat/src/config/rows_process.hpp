@@ -74,7 +74,8 @@ inline constexpr Parameter kProcessRows[] = {
      .text =
          "What happens when setsockopt(2), fcntl(2) or ioctl(2) on a socket asks for what acceleration has no part "
          "in, or does not know: -1 a line at debug, and the kernel's socket gets the call; the socket goes back "
-         "to the kernel if the call's meaning needs that. 0: it goes back in any case; 1: likewise, and the line "
+         "to the kernel if the call's meaning needs that, or may need it, as an option's that is not known. 0: it goes "
+         "back in any case; 1: likewise, and the line "
          "is an error; 2: an error, and the call fails with EINVAL; 3: a line, and the process is aborted. -2: as "
          "-1, and the process ends with status 255 at its first socket if the library can't start. A socket that was "
          "to be "

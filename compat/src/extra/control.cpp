@@ -38,8 +38,7 @@ void dump(const sock::Socket &s, int fd, config::Level level)
     const std::uint64_t dummies = state != nullptr ? state->dummy_sent.load(std::memory_order_relaxed) : 0;
     config::log_line(level, "fd=%d: %s, %s, %s%s", fd, sock::connection_name(s, name),
                      sock::offloaded(s) ? "accelerated" : "on the kernel",
-                     s.nonblocking.load(std::memory_order_relaxed) ? "non-blocking" : "blocking",
-                     reason != nullptr ? reason : "");
+                     sock::is_nonblocking(s) ? "non-blocking" : "blocking", reason != nullptr ? reason : "");
     const sock::Stream *const stream = sock::stream_of(s);
     if (stream != nullptr && sock::transport(*stream).spans) // whose TCP counts them
         config::log_line(level, "fd=%d: by the endpoint: sent %llu, arrived %llu, read %llu bytes", fd,

@@ -66,7 +66,7 @@ ssize_t copy(sock::Socket &s, int fd, msghdr &message, int flags, bool force)
 
 ssize_t receive_stream(sock::Stream &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival)
 {
-    const bool blocking = sock::may_block(s, flags);
+    const bool blocking = sock::may_wait_for_input(s, flags);
     sock::Wait wait;
     std::optional<sock::Call> call;
     for (;;) {

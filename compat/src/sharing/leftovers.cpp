@@ -22,6 +22,7 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/table/timeouts.hpp"
 #include "vma/passed.hpp"
 
 namespace vma::sock {

@@ -11,6 +11,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/table/timeouts.hpp"
 
 namespace vma::sock {
 

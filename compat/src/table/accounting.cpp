@@ -94,8 +94,8 @@ void accounting_after_fork_in_child()
 
 void open_record(Socket &s, int fd, int protocol, int family)
 {
-    stats::Slot &slot = stats::claim(fd, static_cast<std::uint8_t>(protocol), family == AF_INET6 ? 6 : 4,
-                                     s.nonblocking.load(std::memory_order_relaxed));
+    stats::Slot &slot =
+        stats::claim(fd, static_cast<std::uint8_t>(protocol), family == AF_INET6 ? 6 : 4, is_nonblocking(s));
     s.record.store(&slot, std::memory_order_release);
     stats::touch();
 }

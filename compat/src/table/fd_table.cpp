@@ -101,6 +101,7 @@ void reset_stream(Stream &s)
     s.by_broker = false;
     s.was_accelerated = false;
     s.send_shut = false;
+    s.kernel_options = false;
     s.let_go = false;
     s.ask_holders_after = 0;
     s.sent_counted_at = 0;
@@ -191,7 +192,7 @@ Socket *track(int fd, Role role, bool nonblocking, int protocol, int family)
     if (s == nullptr)
         return nullptr;
     as_stream(*s).role = role;
-    s->nonblocking = nonblocking;
+    s->no_wait = nonblocking ? kNonblocking : 0;
     s->descriptors = 0;
     s->any_fd = fd;
     open_record(*s, fd, protocol, family);
@@ -340,7 +341,7 @@ MuxHook &mux_hook(Socket &s)
 
 void set_nonblocking(Socket &s, bool on)
 {
-    s.nonblocking.store(on, std::memory_order_relaxed);
+    note_no_wait(s, kNonblocking, on);
     tell_blocking(s, !on);
 }
 

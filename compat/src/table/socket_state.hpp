@@ -42,6 +42,13 @@ enum class Mode : std::uint8_t {
     kOffloaded,  // an endpoint is connected; waits look at both paths
 };
 
+// Why a call does not wait for what is not there yet.
+enum NoWait : std::uint8_t {
+    kNonblocking = 1,   // O_NONBLOCK
+    kReceiveAtOnce = 2, // SO_RCVTIMEO is negative
+    kSendAtOnce = 4,    // SO_SNDTIMEO likewise
+};
+
 class Socket
 {
 public:
@@ -49,14 +56,14 @@ public:
     std::atomic<Mode> mode{Mode::kFree};
     std::atomic<const Protocol *> protocol{&kStreamProtocol};
     std::atomic<stats::Slot *> record{&stats::g_nobodys.sink}; // what it counts in (accounting.hpp)
-    std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
-    Racy<bool> told = false;                // the log has said whether it is accelerated
-    std::atomic<bool> pinned{false};        // to the kernel for good
-    std::atomic<bool> nonblocking{false};
+    std::atomic<udp::State *> udp{nullptr};   // of a UDP socket: what is said of streams below is not for it
+    Racy<bool> told = false;                  // the log has said whether it is accelerated
+    std::atomic<bool> pinned{false};          // to the kernel for good
+    std::atomic<std::uint8_t> no_wait{0};     // of NoWait
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};
     std::atomic<int> any_fd{-1};                      // one open descriptor of it
-    std::atomic<std::int64_t> receive_timeout_us{-1}; // SO_RCVTIMEO, -1 for ever
+    std::atomic<std::int64_t> receive_timeout_us{-1}; // SO_RCVTIMEO, -1 for ever (timeouts.hpp)
     std::atomic<std::int64_t> send_timeout_us{-1};
     std::atomic<bool> receive_shut{false};
     Addresses addresses = {};                         // of a stream, once they were asked for
@@ -147,10 +154,27 @@ inline Mode mode_without_endpoint(const Socket &s)
     return s.pinned.load(std::memory_order_relaxed) && !owes ? Mode::kKernel : Mode::kKernelOnly;
 }
 
-// Whether a call with these flags waits for what is not there yet.
-inline bool may_block(const Socket &s, int flags)
+inline bool is_nonblocking(const Socket &s)
 {
-    return (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    return (s.no_wait.load(std::memory_order_relaxed) & kNonblocking) != 0;
+}
+
+inline void note_no_wait(Socket &s, NoWait why, bool on)
+{
+    if (on)
+        s.no_wait.fetch_or(why, std::memory_order_relaxed);
+    else
+        s.no_wait.fetch_and(static_cast<std::uint8_t>(~why), std::memory_order_relaxed);
+}
+
+// Whether a receive with these flags waits for what is not there yet; whether a send waits for room.
+inline bool may_wait_for_input(const Socket &s, int flags)
+{
+    return (flags & MSG_DONTWAIT) == 0 && (s.no_wait.load(std::memory_order_relaxed) & ~kSendAtOnce) == 0;
+}
+inline bool may_wait_for_room(const Socket &s, int flags)
+{
+    return (flags & MSG_DONTWAIT) == 0 && (s.no_wait.load(std::memory_order_relaxed) & ~kReceiveAtOnce) == 0;
 }
 
 // What a call ends with after -errno.
@@ -200,7 +224,6 @@ void stay_on_kernel(Socket &s, const char *reason);
 // another host is in between. No lock held.
 void start_leaving(Socket &s, Heir heir);
 void return_one(Socket &s, Heir heir); // start_leaving(), the wait for the answer, and what to do without one
-void read_timeouts(Socket &s, int fd); // of a socket that another process has set up
 void notify(Socket &s, std::uint32_t events);
 
 // wait.cpp: 0 when `events` (POLLIN or POLLOUT) may be true now, -EINTR, -EAGAIN (timed out), -EBADF (closed meanwhile)

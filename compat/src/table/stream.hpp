@@ -58,6 +58,8 @@ public:
     bool by_broker = false;             // likewise: vmad may know it, this network namespace doesn't
     Racy<bool> was_accelerated = false; // it had an endpoint: its peer can have one
     std::atomic<bool> send_shut{false};
+    Racy<bool> kernel_options =
+        false; // such were set as only the kernel follows: it accepts connections that have them
     // Of the operations: when it was asked last whether others hold the socket, and after how many more it is asked
     // again; 0: not asked since the last offload. And how many forks there had been.
     std::atomic<std::uint32_t> ask_holders_since{0};

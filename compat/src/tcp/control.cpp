@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
 
 #include <algorithm>
 
@@ -25,7 +24,9 @@
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/table/timeouts.hpp"
 #include "compat/src/tcp/calls.hpp"
+#include "compat/src/tcp/known_options.hpp"
 #include "compat/src/tcp/mapped_receive.hpp"
 #include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/pacing.hpp"
@@ -37,60 +38,7 @@ namespace {
 constexpr std::int64_t kReturnWithinNs = 1'000'000'000;
 constexpr std::int64_t kExitWithinNs = 10'000'000'000; // a peer may be stopped for a while
 
-std::int64_t to_us(const timeval &t)
-{
-    return t.tv_sec == 0 && t.tv_usec == 0 ? -1 : t.tv_sec * 1'000'000 + t.tv_usec;
-}
-
-// SO_RCVTIMEO and SO_SNDTIMEO, in microseconds or -1 for ever.
-void note_timeout(Socket &s, int name, const void *value, socklen_t len)
-{
-    if (len < sizeof(timeval))
-        return;
-    const std::int64_t us = to_us(*static_cast<const timeval *>(value));
-    (name == SO_RCVTIMEO ? s.receive_timeout_us : s.send_timeout_us).store(us, std::memory_order_relaxed);
-}
-
-// Options whose meaning is in how the kernel itself moves the bytes; nullptr for the others.
-const char *needs_kernel(int level, int name)
-{
-    if (level == IPPROTO_TCP && name == TCP_ULP)
-        return "TCP_ULP";
-    if (level == IPPROTO_TCP && name == TCP_REPAIR)
-        return "TCP_REPAIR";
-    if (level == IPPROTO_TCP && (name == TCP_MD5SIG || name == TCP_MD5SIG_EXT))
-        return "TCP_MD5SIG";
-    if (level != SOL_SOCKET)
-        return nullptr;
-    switch (name) {
-    case SO_ZEROCOPY:
-        return "SO_ZEROCOPY";
-    case SO_TIMESTAMPING:
-    case SO_TIMESTAMP:
-    case SO_TIMESTAMPNS:
-        return "receive time stamps";
-    case SO_RCVLOWAT:
-        return "SO_RCVLOWAT";
-    case SO_PEEK_OFF:
-        return "SO_PEEK_OFF";
-    case SO_OOBINLINE:
-        return "SO_OOBINLINE";
-    default:
-        return nullptr;
-    }
-}
-
 } // namespace
-
-void read_timeouts(Socket &s, int fd)
-{
-    for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
-        timeval value = {};
-        socklen_t size = sizeof value;
-        if (libc::real.getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0)
-            note_timeout(s, name, &value, size);
-    }
-}
 
 std::int64_t return_deadline()
 {
@@ -179,11 +127,11 @@ bool allow_hint(const Socket &s, int level, int name)
 
 } // namespace
 
-bool admit_option(Socket &s, int level, int name, const char *reason)
+bool admit_option(Socket &s, int level, int name, const char *reason, Heir heir)
 {
     char call[64];
     snprintf(call, sizeof call, "setsockopt(level %d, option %d)", level, name);
-    return admit_call(s, call, reason, reason != nullptr && level == SOL_SOCKET ? Heir::kLibrary : Heir::kAnybody);
+    return admit_call(s, call, reason, heir);
 }
 
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
@@ -197,8 +145,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     const int result = protocol(s).set_option(s, fd, level, name, value, len);
     if (result != 0)
         return allow_hint(s, level, name) ? 0 : result;
-    if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
-        note_timeout(s, name, value, len);
+    note_timeout(s, level, name, value, len);
     return result;
 }
 
@@ -241,8 +188,19 @@ int shut_down(Stream &s, int fd, int how)
 
 bool admits_option(Stream &s, int level, int name)
 {
-    const char *const reason = needs_kernel(level, name);
-    return (reason == nullptr && is_known_stream_option(level, name)) || admit_option(s, level, name, reason);
+    const OptionRule rule = rule_of_option(level, name);
+    if (rule.known && rule.reason == nullptr)
+        return true;
+    if (!rule.known && rule.reason != nullptr) {
+        char text[kNameMax];
+        VMA_LOG(kDebug, "%s: setsockopt(level %d, option %d): not known for accelerated sockets",
+                connection_name(s, text), level, name);
+    }
+    if (!admit_option(s, level, name, rule.reason, rule.heir))
+        return false;
+    if (rule.reason != nullptr)
+        s.kernel_options = true;
+    return true;
 }
 
 int set_option(Stream &s, int fd, int level, int name, const void *value, socklen_t len)

@@ -17,6 +17,7 @@
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/fd_table.hpp"
+#include "compat/src/table/timeouts.hpp"
 #include "compat/src/tcp/calls.hpp"
 
 namespace vma::sock {
@@ -135,6 +136,25 @@ void follow_rules(Socket &s, int fd, const sockaddr_in6 &remote)
 
 } // namespace
 
+namespace {
+
+// In the kernel an accepted socket has what was set on the listener. True: only the kernel can follow it.
+bool inherit_options(Stream &s, int fd, const Socket *listener)
+{
+    if (listener == nullptr) {
+        read_timeouts(s, fd);
+        return false;
+    }
+    inherit_timeouts(s, *listener);
+    const Stream *const stream = stream_of(*listener);
+    if (stream == nullptr || !stream->kernel_options)
+        return false;
+    stay_on_kernel(s, "an option of the socket that listened");
+    return true;
+}
+
+} // namespace
+
 // Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
 void track_accepted(int listener, int fd, bool nonblocking)
 {
@@ -142,10 +162,10 @@ void track_accepted(int listener, int fd, bool nonblocking)
     probe::connection(fd, probe::Made::kAccepted);
     if (s == nullptr)
         return;
-    const Socket *const from = rules::exist() ? lookup(listener) : nullptr;
+    const Socket *const from = lookup(listener);
     if (rules::exist() && (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener)))
-        stay_on_kernel(*s, rules::kReason);
-    else
+        return stay_on_kernel(*s, rules::kReason);
+    if (!inherit_options(as_stream(*s), fd, from))
         offer_at_accept(as_stream(*s), fd);
 }
 

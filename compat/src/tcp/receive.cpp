@@ -82,7 +82,7 @@ template <typename Receive>
 template <typename Receive> bool receive_kernel_only(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
 {
     note_use(s, fd, true);
-    if (may_attach_first(s) && may_block(s, flags) && (flags & kKernelOnly) == 0)
+    if (may_attach_first(s) && may_wait_for_input(s, flags) && (flags & kKernelOnly) == 0)
         return receive_behind_attaching(s, fd, flags, n, receive);
     return receive_in_kernel(s, fd, flags, n, receive);
 }
@@ -98,7 +98,7 @@ ssize_t receive_nothing(Stream &s, int fd, msghdr *msg, int flags)
     Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
     const Call call(s, CallKind::kWait);
     while (ready_events(s, live_fd(s, fd), POLLIN) == 0) {
-        const bool blocking = may_block(s, flags);
+        const bool blocking = may_wait_for_input(s, flags);
         const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look(ring_of(s)) != 0 ? 0 : -EAGAIN;
         if (result != 0)
             return give(result);
@@ -148,7 +148,7 @@ void follow_nonblocking(Stream &s, int fd)
 {
     const int flags = libc::real.fcntl(fd, F_GETFL);
     if (flags >= 0)
-        s.nonblocking.store((flags & O_NONBLOCK) != 0, std::memory_order_relaxed);
+        note_no_wait(s, kNonblocking, (flags & O_NONBLOCK) != 0);
 }
 
 // Another thread has taken it out of the queue after this one had found nothing, and before this one looked there: it
@@ -250,7 +250,7 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     const std::size_t wanted = (flags & MSG_WAITALL) != 0 ? room : 1;
     if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
         follow_nonblocking(s, fd);
-    const bool blocking = may_block(s, flags);
+    const bool blocking = may_wait_for_input(s, flags);
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;
     bool looked = false;
@@ -335,7 +335,7 @@ namespace {
     engine_poll(ring_of(s));
     engine_leave(ring_of(s));
     pollfd p = {fd, POLLIN | POLLRDHUP, 0};
-    if (!has_input(s) && !may_block(s, flags) && libc::uncancelled::poll_now(&p, 1) == 0)
+    if (!has_input(s) && !may_wait_for_input(s, flags) && libc::uncancelled::poll_now(&p, 1) == 0)
         return fail(s, -EAGAIN);
     const Call call(s, CallKind::kWait); // going back to the kernel may take a while
     pin_to_kernel(s, "MSG_PEEK of what another user has sent");

@@ -124,7 +124,7 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
         pin_to_kernel(s, "a send that only the kernel does", Heir::kLibrary);
     if (wanted == 0)
         return send_nothing(s, fd, msg, flags);
-    const bool blocking = may_block(s, flags);
+    const bool blocking = may_wait_for_room(s, flags);
     std::size_t done = 0;
     bool looked = false;
     Wait wait;
@@ -243,7 +243,7 @@ namespace {
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
-    const bool blocking = may_block(s, flags);
+    const bool blocking = may_wait_for_room(s, flags);
     const ssize_t more = blocking ? tcp::send_msg(s, fd, &msg, flags) : 0;
     if (more < 0)
         keep_error(s, errno);

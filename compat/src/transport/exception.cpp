@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -29,40 +27,7 @@ namespace {
 // The manual's numbers.
 enum Handling : std::int32_t { kFallBack = 0, kFallBackLoudly = 1, kRefuse = 2, kAbort = 3 };
 
-constexpr int kExitStatus = 255;            // as VMA's exit(-1)
-constexpr int kVmaOptions[] = {2800, 2899}; // SO_VMA_*: the library's own
-
-constexpr int kSocketOptions[] = {SO_DEBUG,        SO_REUSEADDR,       SO_REUSEPORT,        SO_DONTROUTE,
-                                  SO_BROADCAST,    SO_KEEPALIVE,       SO_LINGER,           SO_SNDBUF,
-                                  SO_RCVBUF,       SO_SNDBUFFORCE,     SO_RCVBUFFORCE,      SO_SNDLOWAT,
-                                  SO_RCVTIMEO,     SO_SNDTIMEO,        SO_PRIORITY,         SO_MARK,
-                                  SO_BINDTODEVICE, SO_BUSY_POLL,       SO_PREFER_BUSY_POLL, SO_BUSY_POLL_BUDGET,
-                                  SO_INCOMING_CPU, SO_MAX_PACING_RATE, SO_PASSCRED};
-
-constexpr int kTcpOptions[] = {TCP_NODELAY,
-                               TCP_CORK,
-                               TCP_QUICKACK,
-                               TCP_KEEPIDLE,
-                               TCP_KEEPINTVL,
-                               TCP_KEEPCNT,
-                               TCP_USER_TIMEOUT,
-                               TCP_CONGESTION,
-                               TCP_MAXSEG,
-                               TCP_DEFER_ACCEPT,
-                               TCP_SYNCNT,
-                               TCP_LINGER2,
-                               TCP_WINDOW_CLAMP,
-                               TCP_NOTSENT_LOWAT,
-                               TCP_FASTOPEN,
-                               TCP_FASTOPEN_CONNECT,
-                               TCP_THIN_LINEAR_TIMEOUTS,
-                               TCP_SAVE_SYN};
-
-constexpr int kIpOptions[] = {IP_TOS,          IP_TTL,        IP_RECVERR, IP_FREEBIND, IP_BIND_ADDRESS_NO_PORT,
-                              IP_MTU_DISCOVER, IP_TRANSPARENT};
-
-constexpr int kIpv6Options[] = {IPV6_V6ONLY,  IPV6_TCLASS,       IPV6_UNICAST_HOPS,
-                                IPV6_RECVERR, IPV6_MTU_DISCOVER, IPV6_ADDR_PREFERENCES};
+constexpr int kExitStatus = 255; // as VMA's exit(-1)
 
 constexpr unsigned long kControls[] = {FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, TCGETS};
 
@@ -131,22 +96,6 @@ bool admit_call(Socket &s, const char *call, const char *reason, Heir heir)
     else if (falls_back)
         pin_to_kernel(s, reason, heir);
     return true;
-}
-
-bool is_known_stream_option(int level, int name)
-{
-    switch (level) {
-    case SOL_SOCKET:
-        return has(kSocketOptions, name) || (name >= kVmaOptions[0] && name <= kVmaOptions[1]);
-    case IPPROTO_TCP:
-        return has(kTcpOptions, name);
-    case IPPROTO_IP:
-        return has(kIpOptions, name);
-    case IPPROTO_IPV6:
-        return has(kIpv6Options, name);
-    default:
-        return false;
-    }
 }
 
 bool is_known_control(unsigned long request)

@@ -17,11 +17,8 @@ bool admit_call(Socket &s, const char *call, const char *reason, Heir heir = Hei
 void refuse_offload(Socket &s, const char *reason);
 void refuse_without_engine(Socket &s); // after engine_start(), unless the provider is still to be loaded
 
-bool admit_option(Socket &s, int level, int name, const char *reason); // setsockopt(); control.cpp
+bool admit_option(Socket &s, int level, int name, const char *reason, Heir heir); // setsockopt(); control.cpp
 
-// May setsockopt() of a TCP socket be passed to the kernel's without a word? Options that it knows nothing of may
-// change what the kernel does with bytes that it does not see.
-bool is_known_stream_option(int level, int name);
 bool is_known_control(unsigned long request); // ioctl()
 bool is_known_command(int command);           // fcntl()
 

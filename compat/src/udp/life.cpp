@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <new>
 
+#include "compat/src/base/option_numbers.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
@@ -69,8 +70,10 @@ Effect effect_of_socket(int name)
     case SO_BROADCAST:
     case SO_SNDBUF:
     case SO_SNDBUFFORCE:
-    case SO_RCVTIMEO:
-    case SO_SNDTIMEO:
+    case option::kReceiveTimeoutOld:
+    case option::kSendTimeoutOld:
+    case option::kReceiveTimeoutNew:
+    case option::kSendTimeoutNew:
     case SO_KEEPALIVE:
     case SO_LINGER:
     case SO_PRIORITY:
@@ -409,7 +412,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 {
     State &u = state_of(s);
     const Effect effect = effect_of(level, name, value, len);
-    if (effect == Effect::kKernel && !admit_option(s, level, name, "an option that only the kernel can follow"))
+    const Heir heir = level == SOL_SOCKET ? Heir::kLibrary : Heir::kAnybody;
+    if (effect == Effect::kKernel && !admit_option(s, level, name, "an option that only the kernel can follow", heir))
         return -1;
     if (effect == Effect::kSentByKernel)
         u.sends_by_kernel.store(true, std::memory_order_relaxed);

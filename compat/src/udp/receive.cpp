@@ -253,7 +253,7 @@ ssize_t answer(const Receive &call)
 // A wait that only the kernel can end begins with looks, for VMA_RX_POLL_INIT. False: a signal ended it.
 [[gnu::noinline]] bool poll_before_sleep(Socket &s, int fd, int flags)
 {
-    if ((flags & MSG_DONTWAIT) != 0 || s.nonblocking.load(std::memory_order_relaxed))
+    if (!may_wait_for_input(s, flags))
         return true;
     const std::int64_t timeout = s.receive_timeout_us.load(std::memory_order_relaxed);
     const std::int64_t time = config::params().rx_poll_init * mux::kNanosPerLoop;
@@ -331,7 +331,7 @@ ssize_t receive_offloaded(Receive &call)
         return give(-error);
     if (look(call)) [[likely]]
         return answer(call);
-    const bool waits = may_block(s, flags);
+    const bool waits = may_wait_for_input(s, flags);
     if (waits ? state_of(s).kernel_brings.load(std::memory_order_relaxed) : !looked_just_now(s))
         if (look_at_kernel(call))
             return answer(call);

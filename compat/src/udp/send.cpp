@@ -110,7 +110,7 @@ bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
 ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
 {
     ++receiver.lost;
-    const bool waits = may_block(s, m.flags);
+    const bool waits = may_wait_for_room(s, m.flags);
     return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 
@@ -290,7 +290,7 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
 // A call that may wait, waits for its turn.
 [[gnu::noinline]] ssize_t send_when_due(Socket &s, int fd, const Message &m)
 {
-    if ((m.flags & MSG_DONTWAIT) != 0 || s.nonblocking.load(std::memory_order_relaxed))
+    if (!may_wait_for_room(s, m.flags))
         return -EAGAIN;
     Wait wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
     const Call call(s, CallKind::kWait);

@@ -12,6 +12,7 @@
 #include "compat/src/rendezvous/shared_leftovers.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/timeouts.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {

@@ -47,32 +47,45 @@ struct End {
     std::uint64_t key = 0; // of what it sends
 };
 
+// On the loopback address of that family.
+struct Listener {
+    int fd;
+    sockaddr_in6 address = {}; // or a sockaddr_in
+    socklen_t length;
+
+    explicit Listener(int family)
+        : fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+          length(family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in))
+    {
+        address.sin6_family = static_cast<sa_family_t>(family);
+        address.sin6_addr = in6addr_loopback;
+        if (family == AF_INET)
+            reinterpret_cast<sockaddr_in &>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        assert_int_equal(::bind(fd, name(), length), 0);
+        assert_int_equal(::listen(fd, 1), 0);
+        socklen_t size = length;
+        ::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &size);
+    }
+    const sockaddr *name() const { return reinterpret_cast<const sockaddr *>(&address); }
+};
+
 struct Pair {
     End a;             // connector
     End b;             // acceptor
     const bool remote; // once offloaded they do as if there were a network between them
 
-    explicit Pair(bool between_hosts = false) : remote(between_hosts)
+    explicit Pair(bool between_hosts = false, int family = AF_INET) : remote(between_hosts)
     {
-        const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address = {};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t length = sizeof address;
-        assert_int_equal(::bind(listener, reinterpret_cast<sockaddr *>(&address), length), 0);
-        assert_int_equal(::listen(listener, 1), 0);
-        ::getsockname(listener, reinterpret_cast<sockaddr *>(&address), &length);
-        a.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_int_equal(::connect(a.fd, reinterpret_cast<sockaddr *>(&address), length), 0);
-        b.fd = ::accept(listener, nullptr, nullptr);
-        ::close(listener);
-        sock::track_new(a.fd, false);
-        a.s = static_cast<sock::Stream *>(sock::lookup(a.fd));
-        sock::connecting(*a.s, a.fd, reinterpret_cast<sockaddr *>(&address), length);
-        sock::track_accepted(listener, b.fd, false);
-        b.s = static_cast<sock::Stream *>(sock::lookup(b.fd));
-        a.key = 1;
-        b.key = 2;
+        const Listener listener(family);
+        connect_to(listener);
+        ::close(listener.fd);
+        track(listener);
+    }
+    // It goes on listening.
+    explicit Pair(const Listener &listener) : remote(false)
+    {
+        connect_to(listener);
+        track(listener);
     }
     ~Pair()
     {
@@ -85,6 +98,24 @@ struct Pair {
     }
     Pair(const Pair &) = delete;
     Pair &operator=(const Pair &) = delete;
+
+private:
+    void connect_to(const Listener &listener)
+    {
+        a.fd = ::socket(listener.address.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(::connect(a.fd, listener.name(), listener.length), 0);
+        b.fd = ::accept(listener.fd, nullptr, nullptr);
+    }
+    void track(const Listener &listener)
+    {
+        sock::track_new(a.fd, false);
+        a.s = static_cast<sock::Stream *>(sock::lookup(a.fd));
+        sock::connecting(*a.s, a.fd, listener.name(), listener.length);
+        sock::track_accepted(listener.fd, b.fd, false);
+        b.s = static_cast<sock::Stream *>(sock::lookup(b.fd));
+        a.key = 1;
+        b.key = 2;
+    }
 };
 
 // Sends up to `len` bytes without blocking; what was taken counts.

@@ -449,7 +449,7 @@ void begin(const Setting &setting)
         s.mode = sock::Mode::kKernelOnly;
         s.any_fd = fd_of(p);
         s.descriptors = 1;
-        s.nonblocking = true;
+        s.no_wait = sock::kNonblocking;
         s.ring_bit = sock::kMainRing << p;
         s.ring = static_cast<std::uint8_t>(p);
         s.remote = setting.between_hosts;
