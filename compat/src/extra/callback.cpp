@@ -301,7 +301,7 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
         if (kept != -EAGAIN)
             return kept >= 0 ? kept : sock::give(kept);
         if (state == nullptr || state->callback.load(std::memory_order_acquire) == nullptr) {
-            s.screened.store(false, std::memory_order_relaxed);
+            note_extra(s, sock::kScreened, false);
             return sock::receive_unscreened(s, fd, &message, flags);
         }
         if (!has_room_for_packets(s) || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0)
@@ -477,7 +477,7 @@ int register_recv_callback(int fd, vma_recv_callback_t callback, void *context)
     state->callback.store(callback, std::memory_order_release);
     if (callback == nullptr)
         return 0;
-    s->screened.store(true, std::memory_order_release);
+    note_extra(*s, sock::kScreened, true);
     g_tables.callbacks.store(1, std::memory_order_relaxed);
     return 0;
 }

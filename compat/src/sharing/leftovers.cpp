@@ -305,6 +305,7 @@ Socket *tcp::begin_foreign(int fd, int, SharedLeftovers *u)
     Stream &s = as_stream(*made);
     read_addresses(fd, s.addresses);
     read_timeouts(s, fd);
+    read_inq(s, fd);
     s.evaluated = true;
     s.pinned = true;
     s.kernel_reason = "another process holds it too";

@@ -138,7 +138,7 @@ void reset_socket(Socket &s)
     s.mux.poller = 0;
     s.ring = 0;
     s.ring_bit = kMainRing;
-    s.screened = false;
+    s.receive_extras = 0;
     s.counts_access = false;
     s.ring_claim.key = {};
     s.ring_claim.move = RingMove::kStays;

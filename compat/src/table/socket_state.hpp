@@ -49,6 +49,12 @@ enum NoWait : std::uint8_t {
     kSendAtOnce = 4,    // SO_SNDTIMEO likewise
 };
 
+// What a receive has to do besides.
+enum ReceiveExtra : std::uint8_t {
+    kScreened = 1, // the program has a receive callback, or had one
+    kTellsInq = 2, // TCP_INQ
+};
+
 class Socket
 {
 public:
@@ -96,12 +102,12 @@ public:
     Mutex watch_lock;
     std::atomic<Watcher *> watchers{nullptr}; // changed with watch_lock
 
-    udp::State *udp_memory = nullptr;           // stays with the Socket
-    std::atomic<extra::State *> extra{nullptr}; // likewise
-    std::atomic<bool> screened{false};          // the program has a receive callback, or had one
-    std::atomic<bool> counts_access{false};     // note_access() wants to know who receives
-    Racy<std::uint8_t> ring = 0;                // of the endpoint: its place
-    Racy<RingMask> ring_bit = kMainRing;        // likewise, as a mask
+    udp::State *udp_memory = nullptr;            // stays with the Socket
+    std::atomic<extra::State *> extra{nullptr};  // likewise
+    std::atomic<std::uint8_t> receive_extras{0}; // of ReceiveExtra
+    std::atomic<bool> counts_access{false};      // note_access() wants to know who receives
+    Racy<std::uint8_t> ring = 0;                 // of the endpoint: its place
+    Racy<RingMask> ring_bit = kMainRing;         // likewise, as a mask
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener
     RingClaim ring_claim;
@@ -209,7 +215,14 @@ void unlock_pool_after_fork();
 ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags);
 inline bool is_screened(const Socket &s)
 {
-    return s.screened.load(std::memory_order_relaxed);
+    return (s.receive_extras.load(std::memory_order_relaxed) & kScreened) != 0;
+}
+inline void note_extra(Socket &s, ReceiveExtra extra, bool on)
+{
+    if (on)
+        s.receive_extras.fetch_or(extra, std::memory_order_release);
+    else
+        s.receive_extras.fetch_and(static_cast<std::uint8_t>(~extra), std::memory_order_relaxed);
 }
 
 // What every protocol does; the locks are taken in the order offload, tx, rx, the engine's poll lock, watchers.

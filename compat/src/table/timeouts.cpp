@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "compat/src/base/option_numbers.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/socket_state.hpp"
 
@@ -82,6 +83,11 @@ void read_timeouts(Socket &s, int fd)
         if (libc::real.getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0)
             note_timeout(s, SOL_SOCKET, name, &value, size);
     }
+}
+
+void read_inq(Socket &s, int fd)
+{
+    note_extra(s, kTellsInq, libc::read_option(fd, IPPROTO_TCP, option::kTcpInq, 0) != 0);
 }
 
 } // namespace vma::sock

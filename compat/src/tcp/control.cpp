@@ -26,6 +26,7 @@
 #include "compat/src/table/stream.hpp"
 #include "compat/src/table/timeouts.hpp"
 #include "compat/src/tcp/calls.hpp"
+#include "compat/src/tcp/inq.hpp"
 #include "compat/src/tcp/known_options.hpp"
 #include "compat/src/tcp/mapped_receive.hpp"
 #include "compat/src/transport/exception.hpp"
@@ -208,6 +209,8 @@ int set_option(Stream &s, int fd, int level, int name, const void *value, sockle
     int result = 0;
     if (!transport(s).set_option(s, fd, level, name, value, len, result))
         result = set_in_kernel(s, fd, level, name, value, len);
+    if (result == 0 && is_inq(level, name))
+        note_inq(s, value);
     if (result == 0)
         transport(s).option_was_set(s, fd, level, name, value);
     return result;

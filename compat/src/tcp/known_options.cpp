@@ -71,7 +71,8 @@ constexpr int kTcpOptions[] = {TCP_NODELAY,
                                TCP_SAVE_SYN,
                                TCP_FASTOPEN_CONNECT,
                                TCP_FASTOPEN_KEY,
-                               TCP_FASTOPEN_NO_COOKIE};
+                               TCP_FASTOPEN_NO_COOKIE,
+                               option::kTcpInq};
 
 constexpr int kIpOptions[] = {IP_TOS,      IP_TTL,         IP_MTU_DISCOVER,         IP_RECVERR,
                               IP_FREEBIND, IP_TRANSPARENT, IP_BIND_ADDRESS_NO_PORT, option::kLocalPortRange};
@@ -103,7 +104,6 @@ constexpr KernelOption kKernelOptions[] = {
     {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT", Heir::kAnybody},
     {SOL_SOCKET, SO_PEEK_OFF, "SO_PEEK_OFF"},
     {SOL_SOCKET, SO_OOBINLINE, "SO_OOBINLINE"},
-    {IPPROTO_TCP, option::kTcpInq, "TCP_INQ", Heir::kAnybody},
     {IPPROTO_TCP, TCP_ULP, "TCP_ULP", Heir::kAnybody},
     {IPPROTO_TCP, TCP_REPAIR, "TCP_REPAIR", Heir::kAnybody},
     {IPPROTO_TCP, TCP_MD5SIG, "TCP_MD5SIG", Heir::kAnybody},

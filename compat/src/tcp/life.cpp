@@ -143,10 +143,12 @@ bool inherit_options(Stream &s, int fd, const Socket *listener)
 {
     if (listener == nullptr) {
         read_timeouts(s, fd);
+        read_inq(s, fd);
         return false;
     }
     inherit_timeouts(s, *listener);
     const Stream *const stream = stream_of(*listener);
+    s.receive_extras = listener->receive_extras & kTellsInq;
     if (stream == nullptr || !stream->kernel_options)
         return false;
     stay_on_kernel(s, "an option of the socket that listened");

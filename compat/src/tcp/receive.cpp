@@ -27,6 +27,7 @@
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
+#include "compat/src/tcp/inq.hpp"
 
 namespace vma::sock {
 
@@ -313,10 +314,17 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
 
 } // namespace
 
+ssize_t receive_past_inq(Socket &s, int fd, msghdr *msg, int flags)
+{
+    return is_screened(s) ? kExtraApi.receive_screened(s, fd, *msg, flags) : receive_unscreened(s, fd, msg, flags);
+}
+
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
-    if (is_screened(s)) [[unlikely]]
-        return kExtraApi.receive_screened(s, fd, *msg, flags);
+    const std::uint8_t extras = s.receive_extras.load(std::memory_order_relaxed);
+    if (extras != 0) [[unlikely]]
+        return (extras & kTellsInq) != 0 ? receive_telling_inq(as_stream(s), fd, msg, flags)
+                                         : receive_past_inq(s, fd, msg, flags);
     return receive_unscreened(s, fd, msg, flags);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "compat/src/base/control_writer.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -16,53 +17,12 @@ namespace {
 
 constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
-// Control messages, one after the other; MSG_CTRUNC once there is no room for one.
-class Writer
-{
-public:
-    explicit Writer(msghdr *msg)
-        : msg_(msg), at_(static_cast<std::uint8_t *>(msg->msg_control)),
-          left_(msg->msg_control != nullptr ? msg->msg_controllen : 0)
-    {
-    }
-    ~Writer() { msg_->msg_controllen = msg_->msg_control != nullptr ? msg_->msg_controllen - left_ : 0; }
-    Writer(const Writer &) = delete;
-    Writer &operator=(const Writer &) = delete;
-
-    template <typename T> void put(int level, int type, const T &value)
-    {
-        if (left_ < sizeof(cmsghdr)) {
-            msg_->msg_flags |= MSG_CTRUNC;
-            return;
-        }
-        std::size_t length = CMSG_LEN(sizeof value);
-        if (left_ < length) {
-            msg_->msg_flags |= MSG_CTRUNC;
-            length = left_;
-        }
-        cmsghdr header = {};
-        header.cmsg_len = length;
-        header.cmsg_level = level;
-        header.cmsg_type = type;
-        std::memcpy(at_, &header, sizeof header);
-        std::memcpy(at_ + CMSG_LEN(0), &value, length - CMSG_LEN(0));
-        const std::size_t space = std::min(CMSG_SPACE(sizeof value), left_);
-        at_ += space;
-        left_ -= space;
-    }
-
-private:
-    msghdr *const msg_;
-    std::uint8_t *at_;
-    std::size_t left_;
-};
-
 timespec to_timespec(std::int64_t ns)
 {
     return {static_cast<time_t>(ns / kNanoseconds), static_cast<long>(ns % kNanoseconds)};
 }
 
-void put_time(Writer &out, const Wanted &wanted, const About &about)
+void put_time(ControlWriter &out, const Wanted &wanted, const About &about)
 {
     const timespec stamp = to_timespec(about.arrived_ns);
     if (wanted.timestamp_ns && about.arrived_ns != 0)
@@ -84,7 +44,7 @@ in_addr to_v4(const in6_addr &mapped)
     return out;
 }
 
-void put_ipv4(Writer &out, const Wanted &wanted, const About &about)
+void put_ipv4(ControlWriter &out, const Wanted &wanted, const About &about)
 {
     if (wanted.packet_info) {
         in_pktinfo info = {};
@@ -99,7 +59,7 @@ void put_ipv4(Writer &out, const Wanted &wanted, const About &about)
         out.put(IPPROTO_IP, IP_TOS, about.tos);
 }
 
-void put_packet_info6(Writer &out, const About &about)
+void put_packet_info6(ControlWriter &out, const About &about)
 {
     in6_pktinfo info = {};
     info.ipi6_addr = about.destination;
@@ -107,7 +67,7 @@ void put_packet_info6(Writer &out, const About &about)
     out.put(IPPROTO_IPV6, IPV6_PKTINFO, info);
 }
 
-void put_ipv6(Writer &out, const Wanted &wanted, const About &about)
+void put_ipv6(ControlWriter &out, const Wanted &wanted, const About &about)
 {
     if (wanted.hop_limit6)
         out.put(IPPROTO_IPV6, IPV6_HOPLIMIT, int{about.ttl});
@@ -145,7 +105,7 @@ void describe(const Socket &s, const About &about, msghdr *msg)
         msg->msg_controllen = 0;
         return;
     }
-    Writer out(msg);
+    ControlWriter out(msg);
     if (about.arrived_ns != 0 || about.hardware_ns != 0)
         put_time(out, u.wanted, about);
     if (const std::uint32_t dropped = u.losses.all(); u.wanted.overflows && dropped != 0)
@@ -180,7 +140,7 @@ void put_behind(msghdr *msg, std::size_t capacity, std::uint32_t count)
     rest.msg_control = static_cast<std::uint8_t *>(msg->msg_control) + msg->msg_controllen;
     rest.msg_controllen = capacity - msg->msg_controllen;
     {
-        Writer out(&rest);
+        ControlWriter out(&rest);
         out.put(SOL_SOCKET, SO_RXQ_OVFL, count);
     }
     msg->msg_controllen += rest.msg_controllen;

@@ -57,7 +57,7 @@ bool may_stay_accelerated(int level, int number)
 {
     static constexpr int kSocket[] = {1,  2,  5,  6,  7,  8,  9,  11, 12, 13, 14, 15, 16, 19, 20, 21, 25, 27, 32,
                                       33, 36, 44, 46, 47, 49, 51, 52, 53, 62, 66, 67, 68, 69, 70, 72, 73, 74};
-    static constexpr int kTcp[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17, 18, 23, 25, 27, 30, 33, 34};
+    static constexpr int kTcp[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17, 18, 23, 25, 27, 30, 33, 34, 36};
     static constexpr int kIp[] = {1, 2, 10, 11, 15, 19, 24, 51};
     static constexpr int kIpv6[] = {16, 23, 25, 26, 67, 72, 75, 78};
     const auto has = [number](const auto &list) {
@@ -229,6 +229,89 @@ void low_water_above_what_is_there(void **)
     drain(pair);
 }
 
+// ---- TCP_INQ
+
+struct Inq {
+    ssize_t n;
+    int left; // -1: not told
+    int flags;
+};
+
+Inq receive_inq(const End &end, std::size_t room, bool with_control = true)
+{
+    std::vector<char> bytes(room);
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec part = {bytes.data(), room};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = with_control ? control : nullptr;
+    message.msg_controllen = with_control ? sizeof control : 0;
+    Inq inq = {sock::receive_msg(*end.s, end.fd, &message, MSG_DONTWAIT), -1, message.msg_flags};
+    const cmsghdr *const c = CMSG_FIRSTHDR(&message);
+    if (inq.n < 0 || c == nullptr)
+        return inq;
+    assert_int_equal(c->cmsg_level, IPPROTO_TCP);
+    assert_int_equal(c->cmsg_type, option::kTcpInq);
+    assert_int_equal(c->cmsg_len, CMSG_LEN(sizeof inq.left));
+    memcpy(&inq.left, CMSG_DATA(c), sizeof inq.left);
+    return inq;
+}
+
+void expect_inq(End &end, std::size_t room, ssize_t n, int left)
+{
+    const Inq inq = receive_inq(end, room);
+    assert_int_equal(inq.n, n);
+    assert_int_equal(inq.left, left);
+    assert_int_equal(inq.flags & MSG_CTRUNC, 0);
+    end.received += static_cast<std::uint64_t>(n);
+}
+
+void what_is_left_is_told(void **)
+{
+    for (const When when : kWhens) {
+        Pair pair;
+        if (when == When::kAfter)
+            assert_true(offload(pair));
+        assert_int_equal(set(pair.a, IPPROTO_TCP, option::kTcpInq, 1), 0);
+        assert_true(offload(pair));
+        drain(pair);
+        send_and_arrive(pair.b, pair.a, 100);
+        expect_inq(pair.a, 30, 30, 70);
+        const Inq untold = receive_inq(pair.a, 10, false);
+        assert_int_equal(untold.left, -1);
+        assert_true((untold.flags & MSG_CTRUNC) != 0);
+        pair.a.received += 10;
+        expect_inq(pair.a, 100, 60, 0);
+        send_and_arrive(pair.b, pair.a, 20);
+        sock::return_one(*pair.b.s, sock::Heir::kLibrary);
+        send_some(pair.b, 20); // by the kernel
+        int there = 0;
+        while (sock::bytes_readable(*pair.a.s, pair.a.fd, &there) == 0 && there < 40)
+            sched_yield();
+        expect_inq(pair.a, 10, 10, 30);
+        expect_inq(pair.a, 30, 30, 0);
+        ::shutdown(pair.b.fd, SHUT_WR);
+        pollfd p = {pair.a.fd, POLLIN, 0};
+        assert_int_equal(::poll(&p, 1, patience::milliseconds()), 1);
+        expect_inq(pair.a, 30, 0, 1);
+        assert_int_equal(set(pair.a, IPPROTO_TCP, option::kTcpInq, 0), 0);
+        assert_int_equal(receive_inq(pair.a, 30).left, -1);
+    }
+}
+
+void what_is_left_of_a_ring_is_told(void **)
+{
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    assert_int_equal(set(pair.a, IPPROTO_TCP, option::kTcpInq, 1), 0);
+    send_and_arrive(pair.b, pair.a, 50);
+    sock::return_one(*pair.a.s, sock::Heir::kLibrary); // as at a fork
+    expect_inq(pair.a, 20, 20, 30);
+    expect_inq(pair.a, 30, 30, 0);
+}
+
 // ---- time-outs
 
 struct Edge {
@@ -371,6 +454,8 @@ int main()
         cmocka_unit_test(numbers_of_ipv6),
         cmocka_unit_test(a_filter_drops_what_comes_later),
         cmocka_unit_test(low_water_above_what_is_there),
+        cmocka_unit_test(what_is_left_is_told),
+        cmocka_unit_test(what_is_left_of_a_ring_is_told),
         cmocka_unit_test(time_outs_at_the_edges),
         cmocka_unit_test(a_negative_time_ends_calls_at_once),
         cmocka_unit_test(time_outs_of_the_listener),
