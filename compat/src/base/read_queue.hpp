@@ -14,24 +14,31 @@ namespace vma::sock {
 
 class Stream;
 
-inline constexpr std::size_t kMostBatch = 128; // the most of VMA_CQ_POLL_BATCH_MAX
+inline constexpr std::size_t kMostEntries = 16; // on the stack, which is the program's
 
 // handle(socket, entry) for each completion; the queue's poll lock is held. The number of events.
 template <typename Handle> unsigned read_entries(fid_cq &cq, Handle handle)
 {
-    fi_cq_data_entry entries[kMostBatch];
-    const ssize_t n = fi_cq_read(&cq, entries, std::min<std::size_t>(config::params().cq_poll_batch_max, kMostBatch));
-    if (n <= 0) [[likely]] {
-        if (n == -FI_EAVAIL) {
-            fi_cq_err_entry error = {};
-            fi_cq_readerr(&cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
-            return 1;
+    fi_cq_data_entry entries[kMostEntries];
+    const unsigned most = config::params().cq_poll_batch_max;
+    unsigned all = 0;
+    for (;;) {
+        const std::size_t wanted = std::min<std::size_t>(most - all, kMostEntries);
+        const ssize_t n = fi_cq_read(&cq, entries, wanted);
+        if (n <= 0) [[likely]] {
+            if (n == -FI_EAVAIL) {
+                fi_cq_err_entry error = {};
+                fi_cq_readerr(&cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
+                return all + 1;
+            }
+            return all;
         }
-        return 0;
+        for (ssize_t i = 0; i < n; ++i)
+            handle(*static_cast<Stream *>(entries[i].op_context), entries[i]);
+        all += static_cast<unsigned>(n);
+        if (static_cast<std::size_t>(n) < wanted || all == most)
+            return all;
     }
-    for (ssize_t i = 0; i < n; ++i)
-        handle(*static_cast<Stream *>(entries[i].op_context), entries[i]);
-    return static_cast<unsigned>(n);
 }
 
 } // namespace vma::sock

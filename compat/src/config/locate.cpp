@@ -22,19 +22,15 @@ namespace {
 constexpr const char *kPlaces[] = {"", "libfabric/", "../libfabric/", ".libs/"};
 constexpr const char *kProvider = "libvma-fi.so";
 
-bool folder_of_this_library(char *folder, std::size_t size)
+// 0: there is none, or no room for it.
+std::size_t folder_of_this_library(char (&folder)[PATH_MAX])
 {
     Dl_info info;
-    if (::dladdr(reinterpret_cast<const void *>(&provider_path), &info) == 0 || info.dli_fname == nullptr)
-        return false;
-    char path[PATH_MAX];
-    if (::realpath(info.dli_fname, path) == nullptr)
-        return false;
-    char *const slash = std::strrchr(path, '/');
-    if (slash == nullptr)
-        return false;
-    slash[1] = '\0';
-    return std::snprintf(folder, size, "%s", path) < static_cast<int>(size);
+    if (::dladdr(reinterpret_cast<const void *>(&provider_path), &info) == 0 || info.dli_fname == nullptr ||
+        ::realpath(info.dli_fname, folder) == nullptr)
+        return 0;
+    const char *const slash = std::strrchr(folder, '/');
+    return slash != nullptr ? static_cast<std::size_t>(slash + 1 - folder) : 0;
 }
 
 } // namespace
@@ -46,18 +42,17 @@ const char *provider_path()
     char(&found)[PATH_MAX] = g_texts.provider;
     if (found[0] != '\0')
         return found;
-    char folder[PATH_MAX];
-    if (!folder_of_this_library(folder, sizeof folder))
-        return nullptr;
+    const std::size_t length = folder_of_this_library(found);
     for (const char *const place : kPlaces) {
-        char path[PATH_MAX];
-        if (std::snprintf(path, sizeof path, "%s%s%s", folder, place, kProvider) >= static_cast<int>(sizeof path) ||
-            ::access(path, R_OK) != 0)
-            continue;
-        std::memcpy(found, path, sizeof found);
-        return found;
+        const std::size_t room = sizeof found - length;
+        if (length != 0 && std::snprintf(found + length, room, "%s%s", place, kProvider) < static_cast<int>(room) &&
+            ::access(found, R_OK) == 0)
+            return found;
     }
-    VMA_LOG(kDebug, "%s is not in %s nor near it; VMA_PROVIDER can name it", kProvider, folder);
+    found[length] = '\0';
+    if (length != 0)
+        VMA_LOG(kDebug, "%s is not in %s nor near it; VMA_PROVIDER can name it", kProvider, found);
+    found[0] = '\0';
     return nullptr;
 }
 

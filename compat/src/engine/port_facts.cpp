@@ -14,6 +14,7 @@
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ring_table.hpp"
 #include "compat/src/engine/rings.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::sock {
@@ -83,7 +84,7 @@ stats::Queue queue_of(const Device &d)
 // Those of devices first: they come and go, and so the places of the others change, but each has its name.
 void tell_queues()
 {
-    stats::Queue queues[kMostDevices + kMostRings];
+    stats::Queue(&queues)[kMostDevices + kMostRings] = g_engine_tables.queues;
     static_assert(std::size(queues) <= stats::kMostRings);
     std::uint32_t count = 0;
     each_remote_device([&](const Device &d) { queues[count++] = queue_of(d); });

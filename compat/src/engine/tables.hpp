@@ -8,9 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/base/own_stack.hpp"
 #include "compat/src/config/cpu_list.hpp"
+#include "compat/src/engine/device.hpp"
 #include "compat/src/engine/registrations.hpp"
+#include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox_trial.hpp"
+#include "compat/src/stats/layout.hpp"
 #include "compat/src/table/socket_sets.hpp"
 
 namespace vma::sock {
@@ -31,6 +35,8 @@ struct EngineTables {
     std::atomic<bool> may_close_retired{false}; // there are some, and no fork is on its way
     SocketSet retired;                          // whose `retired` counts
     Sandbox sandbox;
+    stats::Queue queues[kMostDevices + kMostRings] = {}; // port_facts.cpp; offload lock
+    OwnStack stack; // offload lock: of what is done under it within a call of the program's
 };
 extern constinit EngineTables g_engine_tables;
 

@@ -2,7 +2,6 @@
 #include "compat/src/intercept/sandboxed_wait.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/sharing/leftovers.hpp"
@@ -11,7 +10,8 @@ namespace vma::intercept {
 
 namespace {
 
-constexpr int kMostSelected = 1 << 16; // descriptors looked at: a sandboxed process may have no memory but its stack's
+constexpr int kMostSelected = 1 << 16; // descriptors looked at
+constexpr int kMostUnread = 64; // that are told of in one call: a sandboxed process may have no memory but its stack's
 
 bool has_unread(int fd)
 {
@@ -44,20 +44,17 @@ int select_beside_unread(int count, fd_set *in, int (*wait)(const void *call, bo
     constexpr int kBits = static_cast<int>(sizeof(unsigned long) * 8);
     auto *const words = reinterpret_cast<unsigned long *>(in); // an fd_set may be longer than its type
     const int most = in != nullptr ? std::min(count, kMostSelected) : 0;
-    unsigned long unread[kMostSelected / kBits]; // those of `in`, before the kernel overwrites them
-    std::fill_n(unread, (most + kBits - 1) / kBits, 0UL);
-    bool any = false;
-    for (int fd = 0; fd < most; ++fd) {
-        const unsigned long bit = 1UL << fd % kBits;
-        if ((words[fd / kBits] & bit) == 0 || !has_unread(fd))
-            continue;
-        unread[fd / kBits] |= bit;
-        any = true;
-    }
-    int n = wait(call, any);
-    for (int index = 0; any && n >= 0 && index * kBits < most; ++index) {
-        n += std::popcount(unread[index] & ~words[index]);
-        words[index] |= unread[index];
+    int unread[kMostUnread]; // those of `in`, before the kernel overwrites them
+    int found = 0;
+    for (int fd = 0; fd < most && found < kMostUnread; ++fd)
+        if ((words[fd / kBits] & 1UL << fd % kBits) != 0 && has_unread(fd))
+            unread[found++] = fd;
+    int n = wait(call, found != 0);
+    for (int i = 0; n >= 0 && i < found; ++i) {
+        unsigned long &word = words[unread[i] / kBits];
+        const unsigned long bit = 1UL << unread[i] % kBits;
+        n += (word & bit) == 0 ? 1 : 0;
+        word |= bit;
     }
     return n;
 }

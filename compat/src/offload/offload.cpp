@@ -19,6 +19,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/offload/connections.hpp"
 #include "compat/src/offload/first_byte.hpp"
 #include "compat/src/offload/meeting.hpp"
@@ -219,6 +220,22 @@ enum class Turn {
     kStaysAsIs, // beside a ring of io_uring or under a filter of system calls that was not seen before
 };
 
+// On a deep stack, with the offload lock held. True: it stays as it is, as Turn::kStaysAsIs.
+bool offload_if_fit(Stream &s, int fd, Offerer offerer)
+{
+    note_socket(s.index);
+    if (s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly || s.endpoint != nullptr || s.pinned)
+        return false;
+    if (meets_filter()) // first: the other looks make more calls
+        return true;
+    if (!hold_alone(s) || !is_candidate(s, fd))
+        return false;
+    if (meets_ring())
+        return true;
+    offload(s, fd, offerer);
+    return false;
+}
+
 Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
 {
     if (rings_forbid() || sandboxed())
@@ -229,19 +246,11 @@ Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
         g_offload.lock.unlock();
         return Turn::kNotNow;
     }
-    note_socket(s.index);
-    bool beside_ring = false;
-    if (s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly && s.endpoint == nullptr && !s.pinned) {
-        beside_ring = meets_filter(); // first: the other looks make more calls
-        if (!beside_ring && hold_alone(s) && is_candidate(s, fd)) {
-            beside_ring = meets_ring();
-            if (!beside_ring)
-                offload(s, fd, offerer);
-        }
-    }
+    bool stays = false;
+    g_engine_tables.stack.run([&] { stays = offload_if_fit(s, fd, offerer); });
     g_forks.gate.unlock();
     g_offload.lock.unlock();
-    return beside_ring ? Turn::kStaysAsIs : Turn::kTaken;
+    return stays ? Turn::kStaysAsIs : Turn::kTaken;
 }
 
 } // namespace

@@ -24,6 +24,14 @@ namespace vma::stats {
 
 namespace {
 
+// What is written of a socket: too long for the stack of a program's close().
+struct Report {
+    Mutex lock;
+    char path[PATH_MAX] = {};
+    Text text;
+};
+[[VMA_TABLE]] constinit Report g_report;
+
 constexpr const char *kRule = "======================================================";
 
 config::Level clamp_level(int level)
@@ -43,7 +51,9 @@ void log_text(config::Level level, const char *text)
 
 bool dump(Slot &slot, config::Level level)
 {
-    Text text;
+    const LockGuard guard(g_report.lock);
+    Text &text = g_report.text;
+    text.clear();
     describe(view_of(slot), text);
     if (slot.facts.protocol == IPPROTO_TCP)
         kDescriber.stream(slot.facts.fd, text);
@@ -90,6 +100,11 @@ bool dump_to_log(int fd, int level)
         each_open([](const Slot &slot) { dump_to_file(slot); });
 }
 
+void report_after_fork_in_child()
+{
+    g_report.lock.reset();
+}
+
 void answer_requests()
 {
     const std::uint32_t count =
@@ -111,10 +126,13 @@ void answer_requests()
 void dump_to_file(const Slot &slot)
 {
     const char *const name = config::params().stats_file;
-    char path[PATH_MAX];
-    if (name == nullptr || !has_traffic(slot.now) || !config::expand_process_id(name, path, sizeof path))
+    if (name == nullptr || !has_traffic(slot.now))
         return;
-    Text text;
+    const LockGuard guard(g_report.lock);
+    auto &[lock, path, text] = g_report;
+    text.clear();
+    if (!config::expand_process_id(name, path, sizeof path))
+        return;
     text.add("%s\n", kRule);
     describe(view_of(slot), text);
     constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;

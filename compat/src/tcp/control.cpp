@@ -11,12 +11,14 @@
 #include <algorithm>
 
 #include "compat/src/base/probes.hpp"
+#include "compat/src/base/spare_room.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/sharing/peek_offset.hpp"
@@ -241,16 +243,18 @@ namespace {
 // them in the kernel, go through a buffer. What the pipe doesn't take stays where it is.
 ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned flags)
 {
-    constexpr std::size_t kPiece = 16384;
-    char bytes[kPiece];
     const Call call(s, CallKind::kWait); // as one call, which outlives its descriptor
+    SpareRoom spare;
+    const libc::WhenLeft<SpareRoom, &SpareRoom::give_back> left(spare);
+    spare.take();
+    char *const bytes = spare.bytes();
     const bool waits = (flags & SPLICE_F_NONBLOCK) == 0;
     pollfd room = {pipe_fd, POLLOUT, 0};
     if (!waits && libc::real.poll(&room, 1, 0) == 0) {
         errno = EAGAIN;
         return -1;
     }
-    const ssize_t n = receive(s, fd, bytes, std::min(len, kPiece), MSG_PEEK | (waits ? 0 : MSG_DONTWAIT));
+    const ssize_t n = receive(s, fd, bytes, std::min(len, spare.size()), MSG_PEEK | (waits ? 0 : MSG_DONTWAIT));
     if (n <= 0)
         return n;
     const ssize_t written = libc::real.write(pipe_fd, bytes, static_cast<std::size_t>(n));

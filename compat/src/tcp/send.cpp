@@ -12,11 +12,13 @@
 #include <utility>
 
 #include "compat/src/base/arguments.hpp"
+#include "compat/src/base/spare_room.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
@@ -27,7 +29,6 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
 // `send(descriptor)` is the kernel's call. False: it became offloaded before we were in.
@@ -306,12 +307,15 @@ namespace {
 // Moves up to `count` bytes of a file through a buffer; the offset moves by what was sent, as sendfile's does.
 ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
-    char buffer[kFilePiece];
     libc::test_cancel();                 // not between a piece's read and its send
     const Call call(s, CallKind::kWait); // as one call, which outlives its descriptor
+    SpareRoom room;
+    const libc::WhenLeft<SpareRoom, &SpareRoom::give_back> left(room);
+    room.take();
+    char *const buffer = room.bytes();
     std::size_t done = 0;
     while (done < count) {
-        const std::size_t piece = std::min(count - done, kFilePiece);
+        const std::size_t piece = std::min(count - done, room.size());
         const ssize_t got =
             offset != nullptr ? ::pread64(in_fd, buffer, piece, *offset) : libc::real.read(in_fd, buffer, piece);
         if (got <= 0)

@@ -16,6 +16,7 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/base/parts.hpp"
+#include "compat/src/base/spare_room.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -42,8 +43,6 @@ void handle_port_entry(Stream &s, const fi_cq_data_entry &entry)
 }
 
 namespace {
-
-constexpr std::size_t kPiece = 16384; // on the stack
 
 // ---- sending: hot path ----------------------------------------------------------------------------------------------
 
@@ -190,13 +189,17 @@ bool leads_nowhere(Stream &s, const msghdr *msg, std::size_t skip)
 
 ssize_t consume_peek(Stream &s, const msghdr *msg, std::size_t skip)
 {
-    std::uint8_t bytes[kPiece];
-    const std::size_t room = total_length(*msg) - skip;
-    const ssize_t n = msg->msg_iovlen == 1 ? peek(s, static_cast<std::uint8_t *>(msg->msg_iov->iov_base) + skip, room)
-                                           : peek(s, bytes, std::min(room, sizeof bytes));
+    const std::size_t most = total_length(*msg) - skip;
+    const bool straight = msg->msg_iovlen == 1;
+    SpareRoom room;
+    if (!straight)
+        room.take();
+    const ssize_t n = straight ? peek(s, static_cast<std::uint8_t *>(msg->msg_iov->iov_base) + skip, most)
+                               : peek(s, room.bytes(), std::min(most, room.size()));
     if (n <= 0)
         return refused(s, n);
-    return msg->msg_iovlen == 1 ? n : scatter(msg, skip, bytes, static_cast<std::size_t>(n));
+    return straight ? n
+                    : scatter(msg, skip, reinterpret_cast<std::uint8_t *>(room.bytes()), static_cast<std::size_t>(n));
 }
 
 // An entry may be read after its bytes were: true is what is left of them.
@@ -245,6 +248,25 @@ Loan port_lend(Stream &s, std::size_t most)
     return {loan.lender, static_cast<const std::uint8_t *>(loan.payload), static_cast<std::uint32_t>(loan.length), 0};
 }
 
+// MSG_TRUNC.
+ssize_t throw_away(Stream &s, std::size_t want)
+{
+    std::uint8_t nowhere[512];
+    std::size_t thrown = 0;
+    while (thrown < want) {
+        const std::size_t most = std::min(want - thrown, sizeof nowhere);
+        const ssize_t n = port_receive(s, nowhere, most);
+        if (n < 0 && thrown == 0)
+            return n;
+        if (n < 0)
+            s.transport_over.store(false, std::memory_order_release); // the next call tells it
+        thrown += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+        if (n < static_cast<ssize_t>(most))
+            break;
+    }
+    return static_cast<ssize_t>(thrown);
+}
+
 ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
@@ -255,19 +277,20 @@ ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int 
         return refuse_memory(s);
     if ((flags & MSG_PEEK) != 0)
         return consume_peek(s, msg, skip);
+    const bool thrown = (flags & MSG_TRUNC) != 0;
     for (Parts parts(*msg, skip); parts.next();) {
-        std::uint8_t nowhere[kPiece]; // MSG_TRUNC throws bytes away
-        const bool thrown = (flags & MSG_TRUNC) != 0;
-        const std::size_t want = thrown ? std::min(parts.length(), sizeof nowhere) : parts.length();
-        auto *const out = thrown ? nowhere : parts.bytes();
-        const ssize_t n = libc::can_update(out, 1) ? port_receive(s, out, want) : refuse_memory(s);
+        const std::size_t want = parts.length();
+        auto *const out = parts.bytes();
+        const ssize_t n = thrown                     ? throw_away(s, want)
+                          : libc::can_update(out, 1) ? port_receive(s, out, want)
+                                                     : refuse_memory(s);
         if (n < 0) {
             if (total != 0)
                 s.transport_over.store(false, std::memory_order_release); // the next call tells it
             return total != 0 ? total : n;
         }
         total += n;
-        if (static_cast<std::size_t>(n) < want || thrown)
+        if (static_cast<std::size_t>(n) < want)
             break;
     }
     return total;

@@ -14,7 +14,7 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr int kLengthWord = 11;
-constexpr std::size_t kRoom = 16384; // of a read; the kernel ends each at a line
+constexpr std::size_t kRoom = 1024; // of a read, on the stack; the kernel ends each at a line, of 135 bytes
 
 std::string_view word_of(std::string_view line, int index)
 {

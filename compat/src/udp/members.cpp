@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/base/lock.hpp"
 #include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -14,6 +16,13 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr std::size_t kMostSources = 64;
+
+// Of the kernel's answer: too long for a stack of the program's. A poll lock is held, which a fork waits for.
+struct Answer {
+    Mutex lock;
+    alignas(group_filter) char room[GROUP_FILTER_SIZE(kMostSources)];
+};
+[[VMA_TABLE]] constinit Answer g_answer = {};
 
 bool takes_all(int fd, bool v4)
 {
@@ -41,13 +50,13 @@ void put_address(sockaddr_storage &out, const in6_addr &address, bool v4)
 bool ask(int fd, const About &about)
 {
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&about.destination);
-    alignas(group_filter) char room[GROUP_FILTER_SIZE(kMostSources)] = {};
-    auto *const filter = reinterpret_cast<group_filter *>(room);
-    socklen_t size = sizeof room;
+    const LockGuard guard(g_answer.lock);
+    auto *const filter = reinterpret_cast<group_filter *>(g_answer.room);
+    socklen_t size = sizeof g_answer.room;
     filter->gf_interface = about.interface;
     filter->gf_numsrc = kMostSources;
     put_address(filter->gf_group, about.destination, v4);
-    if (libc::real.getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_MSFILTER, room, &size) != 0)
+    if (libc::real.getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_MSFILTER, filter, &size) != 0)
         return takes_all(fd, v4);
     bool listed = false;
     for (std::uint32_t i = 0; i < filter->gf_numsrc && i < kMostSources; ++i) {

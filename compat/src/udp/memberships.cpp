@@ -67,7 +67,7 @@ private:
     const int fd_;
     std::size_t at_ = 0;
     std::size_t filled_ = 0;
-    char room_[4096] = {};
+    char room_[1024] = {}; // on the stack
 };
 
 bool read_bytes(const char *hex, std::uint8_t *out, std::size_t count)

@@ -21,6 +21,7 @@
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
@@ -220,9 +221,11 @@ void offload_in_turn(Socket &s, int fd, bool asked)
         return;
     bool met = false;
     if (g_forks.gate.try_lock()) {
-        met = meets_filter();
-        if (!met)
-            offload_locked(s, fd, asked);
+        g_engine_tables.stack.run([&] {
+            met = meets_filter();
+            if (!met)
+                offload_locked(s, fd, asked);
+        });
         g_forks.gate.unlock();
     }
     g_offload.lock.unlock();

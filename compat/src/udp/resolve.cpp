@@ -17,6 +17,7 @@
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -244,7 +245,7 @@ bool look_up_in_turn(Socket &s, int fd, Route &route)
     if (!g_offload.lock.try_lock())
         return false;
     if (g_forks.gate.try_lock()) {
-        look_up_locked(s, fd, route);
+        g_engine_tables.stack.run([&] { look_up_locked(s, fd, route); });
         looked_up = true;
         g_forks.gate.unlock();
     }
