@@ -16,6 +16,7 @@
 #include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::sock {
 
@@ -25,6 +26,13 @@ constexpr std::uint64_t kNone = UINT64_MAX;
 constexpr std::uint64_t kMappings = 2;                     // a stream: each side maps both segments
 constexpr std::uint64_t kBeside = std::uint64_t{72} << 10; // of a segment, beside the ring
 constexpr std::uint64_t kFewest = 16;                      // a program that has so little room has room for these
+
+// What is read on the way: too long for a stack. Offload lock.
+struct Texts {
+    char groups[4096];
+    char path[PATH_MAX];
+};
+[[VMA_TABLE]] constinit Texts g_bounds = {};
 
 // 0: it can't be read. What doesn't fit isn't needed.
 std::size_t read_file(const char *path, char *text, std::size_t size)
@@ -49,7 +57,7 @@ std::uint64_t limit_of_group(const char *root, char *group, const char *file)
 {
     std::uint64_t least = kNone;
     for (;;) {
-        char path[PATH_MAX];
+        char(&path)[PATH_MAX] = g_bounds.path;
         if (std::snprintf(path, sizeof path, "%s%s/%s", root, group, file) < static_cast<int>(sizeof path))
             least = std::min(least, read_number(path));
         char *const slash = strrchr(group, '/');
@@ -62,7 +70,7 @@ std::uint64_t limit_of_group(const char *root, char *group, const char *file)
 // Version 2 of control groups has a line "0::/GROUP", version 1 one "NUMBER:memory:/GROUP".
 std::uint64_t limit_of_groups()
 {
-    char text[4096];
+    auto &text = g_bounds.groups;
     std::uint64_t least = kNone;
     if (read_file("/proc/self/cgroup", text, sizeof text) == 0)
         return least;
@@ -85,7 +93,7 @@ std::uint64_t count_mappings()
 {
     const int fd = libc::real.open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     std::uint64_t lines = 0;
-    char text[4096];
+    char text[1024];
     for (ssize_t n = 0; fd >= 0 && (n = libc::real.read(fd, text, sizeof text)) > 0;)
         lines += static_cast<std::uint64_t>(std::count(text, text + n, '\n'));
     if (fd >= 0)

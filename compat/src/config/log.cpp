@@ -192,7 +192,7 @@ void write_line(Level level, const Line &line)
 
 int open_file(const char *name)
 {
-    char path[PATH_MAX];
+    char(&path)[PATH_MAX] = g_texts.log;
     expand_process_id(name, path, sizeof path);
     const int fd = libc::real.open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) {

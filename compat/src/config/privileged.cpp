@@ -102,13 +102,14 @@ bool find_permission(std::string_view text, std::string_view file, char *out, st
 // By the file that runs: the name in argv[0] is the stranger's choice.
 [[VMA_AT_STARTUP]] void read_permission()
 {
-    char file[PATH_MAX];
     if (!is_privileged())
         return;
+    char(&file)[PATH_MAX] = g_texts.provider; // not named yet
     const ssize_t length = ::readlink("/proc/self/exe", file, sizeof file);
     const auto known = static_cast<std::size_t>(std::max<ssize_t>(length, 0));
     g_config.refused = known == 0 || known == sizeof file ||
                        !find_permission(read_text(), {file, known}, g_texts.granted, sizeof g_texts.granted);
+    file[0] = '\0';
 }
 
 const char *granted(const char *name)

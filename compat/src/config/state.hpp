@@ -43,6 +43,7 @@ struct Texts {
     char granted[2048];
     char text[kMostText];
     char provider[PATH_MAX]; // locate.cpp: written by who loads it
+    char log[PATH_MAX];      // log.cpp: as it is opened, by the only thread
 };
 extern constinit Texts g_texts;
 

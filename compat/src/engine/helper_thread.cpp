@@ -73,17 +73,16 @@ bool in_control_groups(int fd)
 // The list of threads that a cpuset has, to write to; version 1 of control groups calls it so, version 2 otherwise.
 int open_threads(const char *cpuset)
 {
-    for (const char *const name : {"tasks", "cgroup.threads"}) {
-        char path[PATH_MAX];
-        if (snprintf(path, sizeof path, "%s/%s", cpuset, name) >= static_cast<int>(sizeof path)) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        const int fd = libc::real.open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-        if (fd >= 0 || errno != ENOENT)
-            return fd;
-    }
-    return -1;
+    const int folder = libc::real.open(cpuset, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = folder;
+    for (const char *const name : {"tasks", "cgroup.threads"})
+        if (folder >= 0 && (fd == folder || (fd < 0 && errno == ENOENT)))
+            fd = libc::real.openat(folder, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    const int error = errno;
+    if (folder >= 0)
+        libc::real.close(folder);
+    errno = error;
+    return fd;
 }
 
 void warn_about_cpuset(const char *value)

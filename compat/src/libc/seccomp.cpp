@@ -31,7 +31,7 @@ constexpr char kFilters[] = "\nSeccomp_filters:";
 Seccomp read_status(int fd)
 {
     constexpr std::size_t kKept = 64;
-    constexpr ssize_t kPiece = 4096;
+    constexpr ssize_t kPiece = 1024;
     char text[kPiece + kKept] = {};
     std::size_t filled = 0;
     Seccomp found = {-1, -1};

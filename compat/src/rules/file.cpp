@@ -37,7 +37,7 @@ int read_all(int fd, std::string &out)
         return errno;
     if (!S_ISREG(st.st_mode))
         return S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-    char piece[4096];
+    char piece[1024];
     for (;;) {
         const ssize_t n = libc::real.read(fd, piece, sizeof piece);
         if (n < 0 && errno == EINTR)

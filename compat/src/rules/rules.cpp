@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -78,9 +79,10 @@ void tell(const Rule &rule)
 
 [[VMA_AT_STARTUP]] void read_own_section()
 {
-    char path[PATH_MAX];
+    std::string name(PATH_MAX, '\0');
     char id[256];
-    config::expand_process_id(config::params().config_file, path, sizeof path);
+    config::expand_process_id(config::params().config_file, name.data(), name.size());
+    const char *const path = name.c_str();
     config::expand_process_id(config::params().application_id, id, sizeof id);
     File file;
     Log log(path);

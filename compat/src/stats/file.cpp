@@ -132,13 +132,13 @@ void refuse()
 // The folder with the process's id in place of its first %d. False: too long.
 bool name_file(const char *folder)
 {
-    char where[sizeof g_nobodys.path];
-    if (!config::expand_process_id(folder, where, sizeof where))
+    char(&path)[PATH_MAX] = g_nobodys.path;
+    if (!config::expand_process_id(folder, path, sizeof path))
         return false;
-    const std::size_t end = strlen(where);
-    const char *const slash = end != 0 && where[end - 1] == '/' ? "" : "/";
-    const int length = std::snprintf(g_nobodys.path, sizeof g_nobodys.path, "%s%svmastat.%d", where, slash, ::getpid());
-    return length < static_cast<int>(sizeof g_nobodys.path);
+    const std::size_t end = strlen(path);
+    const std::size_t room = sizeof path - end;
+    const char *const slash = end != 0 && path[end - 1] == '/' ? "" : "/";
+    return std::snprintf(path + end, room, "%svmastat.%d", slash, ::getpid()) < static_cast<int>(room);
 }
 
 void make_file() // lock held

@@ -29,7 +29,7 @@ private:
     UniqueFd fd_;
     std::size_t at_ = 0;
     std::size_t filled_ = 0;
-    alignas(dirent64) char records_[4096]; // room for a name of any length: NAME_MAX is 255
+    alignas(dirent64) char records_[1024]; // room for a name of any length: NAME_MAX is 255
 };
 
 } // namespace vma::core

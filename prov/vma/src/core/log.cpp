@@ -85,7 +85,7 @@ std::uint64_t read_filter()
     return bits;
 }
 
-void write_stderr(Level level, Subsys subsys, const char *function, int line, const char *text)
+[[gnu::noinline]] void write_stderr(Level level, Subsys subsys, const char *function, int line, const char *text)
 {
     char out[1200];
     int length = std::snprintf(out, sizeof(out), "libvma-fi:%d:%s:%s:%s():%d<%s> %s\n", static_cast<int>(getpid()),

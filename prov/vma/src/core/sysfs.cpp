@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <climits>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -82,7 +81,7 @@ std::optional<PciAddress> parse_pci_address(std::string_view text) noexcept
 
 std::optional<PciAddress> rdma_pci_address(std::string_view device, const char *root) noexcept
 {
-    std::array<char, PATH_MAX> target;
+    std::array<char, 1024> target; // below /sys: the buses on the way to the device
     const std::string path_of_device = path_of(device, root);
     if (path_of_device.empty())
         return std::nullopt;

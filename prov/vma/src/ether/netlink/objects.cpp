@@ -24,7 +24,7 @@ std::string_view text_of(NetlinkBytes bytes)
     return {text, strnlen(text, bytes.size())};
 }
 
-void read_kind(const Attributes &attributes, Link &link)
+[[gnu::noinline]] void read_kind(const Attributes &attributes, Link &link)
 {
     const Attributes info = attributes.nested(IFLA_LINKINFO);
     const Attributes data = info.nested(IFLA_INFO_DATA);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <linux/if_link.h>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "core/log.hpp"
@@ -62,11 +63,15 @@ bool XdpProgram::load(const Wish &wish, XdpStamps stamps, bool several_buffers) 
         how.interface = wish.interface;
         how.calls_the_kernel = true;
     }
-    Assembler code;
+    const std::unique_ptr<Assembler> code(new (std::nothrow) Assembler); // 12 KiB: not on the program's stack
+    if (!code) {
+        errno = ENOMEM;
+        return false;
+    }
     assemble_steering(
-        code, {flows_.get(), addresses_.get(), sockets_.get(), counters_.get(), static_cast<int>(facts_.queue_bits)},
+        *code, {flows_.get(), addresses_.get(), sockets_.get(), counters_.get(), static_cast<int>(facts_.queue_bits)},
         written);
-    program_ = bpf::load_xdp("vma_steering", code.finish(), how);
+    program_ = bpf::load_xdp("vma_steering", code->finish(), how);
     facts_.several_buffers = several_buffers;
     facts_.stamps = stamps;
     return static_cast<bool>(program_);

@@ -48,7 +48,7 @@ int read_file(const char *path, std::string &text)
         return errno;
     if (!S_ISREG(about.st_mode))
         return S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
-    char piece[4096];
+    char piece[1024];
     for (;;) {
         const ssize_t got = core::kernel::read(fd.get(), piece, sizeof piece);
         if (got < 0 && errno == EINTR)
