@@ -202,7 +202,10 @@ void a_filter_drops_what_comes_later(void **)
         drain(pair);
         if (when == When::kAfter)
             send_and_arrive(pair.b, pair.a, 5);
-        assert_int_equal(set(pair.a, SOL_SOCKET, SO_ATTACH_FILTER, program), 0);
+        const int result = set(pair.a, SOL_SOCKET, SO_ATTACH_FILTER, program);
+        if (result != 0 && errno == EPERM)
+            UNIT_SKIP("no right to set a socket filter");
+        assert_int_equal(result, 0);
         receive_all(pair.a, pair.b); // which the filter has not seen
         use(pair);
         use(pair);
@@ -448,6 +451,7 @@ void options_of_the_listener(void **)
 int main()
 {
     const StreamLibrary library;
+    config::g_params.allow_privileged_sock_opt = false; // the kernel's refusals are told
     static const CMUnitTest tests[] = {
         cmocka_unit_test(numbers_before),
         cmocka_unit_test(numbers_after),

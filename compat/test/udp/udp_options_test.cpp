@@ -197,6 +197,7 @@ void wait_for_stamps(const UdpSocket &socket)
 int main()
 {
     const Library library;
+    config::g_params.allow_privileged_sock_opt = false; // the kernel's refusals are told
     const UdpSocket stamped;
     wait_for_stamps(stamped);
     static const CMUnitTest tests[] = {
