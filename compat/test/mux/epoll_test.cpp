@@ -192,6 +192,24 @@ void bytes_beside_the_end_are_an_edge(void **)
     ASSERT_NOTHING(one.epfd);
 }
 
+// What the kernel has for one of them is reported by the next call, though another is always ready; and once.
+void the_kernel_is_asked_when_it_tells(void **)
+{
+    for (const std::uint32_t edges : {std::uint32_t{0}, std::uint32_t{EPOLLET}}) {
+        One one(EPOLLOUT);
+        const int other = fake::open_socket();
+        assert_int_equal(add(one.epfd, other, EPOLLIN | edges), 0);
+        assert_true(fake::offload(other));
+        for (int i = 0; i < 20; ++i) // whenever its turn is
+            ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLOUT));
+        fake::close_peer(other);
+        fake::post(other, sock::kKernelTells);
+        assert_int_equal(look(one.epfd)[static_cast<std::uint64_t>(other)], EPOLLIN | EPOLLHUP);
+        assert_int_equal(look(one.epfd).size(), edges != 0 ? 1 : 2);
+        fake::close_socket(other);
+    }
+}
+
 // ---- registrations --------------------------------------------------------------------------------------------------
 
 void modify_is_an_edge_if_ready(void **)
@@ -452,6 +470,7 @@ int main()
         cmocka_unit_test(end_is_one_edge),
         cmocka_unit_test(end_behind_unread_bytes_is_one_edge),
         cmocka_unit_test(bytes_beside_the_end_are_an_edge),
+        cmocka_unit_test(the_kernel_is_asked_when_it_tells),
         cmocka_unit_test(modify_is_an_edge_if_ready),
         cmocka_unit_test(verdicts_are_the_kernels),
         cmocka_unit_test(wait_on_taken_set_checks_its_arguments),
