@@ -16,6 +16,13 @@ class Stream;
 
 inline constexpr std::size_t kMostEntries = 16; // on the stack, which is the program's
 
+// An endpoint's end: its FI_SHUTDOWN says the rest. Not inlined, as it has room on the stack.
+[[gnu::noinline]] inline void drop_error(fid_cq &cq)
+{
+    fi_cq_err_entry error = {};
+    fi_cq_readerr(&cq, &error, 0);
+}
+
 // handle(socket, entry) for each completion; the queue's poll lock is held. The number of events.
 template <typename Handle> unsigned read_entries(fid_cq &cq, Handle handle)
 {
@@ -27,8 +34,7 @@ template <typename Handle> unsigned read_entries(fid_cq &cq, Handle handle)
         const ssize_t n = fi_cq_read(&cq, entries, wanted);
         if (n <= 0) [[likely]] {
             if (n == -FI_EAVAIL) {
-                fi_cq_err_entry error = {};
-                fi_cq_readerr(&cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
+                drop_error(cq);
                 return all + 1;
             }
             return all;

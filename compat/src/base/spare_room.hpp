@@ -22,7 +22,7 @@ public:
     std::size_t size() const { return size_; }
 
 private:
-    char small_[512];
+    char small_[256];
     char *bytes_ = small_;
     std::size_t size_ = sizeof small_;
     int place_ = -1;

@@ -34,6 +34,11 @@ Path path_of(char kind, const Identity &who)
     return path;
 }
 
+[[gnu::noinline]] void remove_link(char kind, const Identity &who) // its path is no part of a caller's frame
+{
+    ::unlink(path_of(kind, who).text);
+}
+
 bool make_link(char kind, const Identity &who, const char *target)
 {
     const Path path = path_of(kind, who);
@@ -69,7 +74,7 @@ bool publish_name(const Identity &who, const Target &target)
 
 void withdraw_name(const Identity &who)
 {
-    ::unlink(path_of('u', who).text);
+    remove_link('u', who);
     names_changed();
 }
 
@@ -101,7 +106,7 @@ std::uint32_t leave_wish(const Identity &who)
 
 void withdraw_wish(const Identity &who)
 {
-    ::unlink(path_of('w', who).text);
+    remove_link('w', who);
 }
 
 bool is_wished(const Identity &who)

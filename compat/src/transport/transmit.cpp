@@ -135,9 +135,26 @@ ssize_t gather(const msghdr *msg, std::size_t skip, std::uint8_t *out, std::size
     return static_cast<ssize_t>(filled);
 }
 
+constexpr std::size_t kGather = 1536; // a frame of Ethernet's, say
+
+// Small parts as one piece. False: not all of it went. Not inlined, as the room is on the stack: who sends one part, as
+// send() does, has less of that.
+[[gnu::noinline]] bool transmit_gathered(Stream &s, const msghdr &parts, std::size_t skip, Failure &failure,
+                                         std::size_t &done)
+{
+    std::uint8_t buffer[kGather];
+    const ssize_t filled = gather(&parts, skip, buffer, sizeof buffer);
+    failure.of_memory = filled < 0;
+    if (failure.of_memory) [[unlikely]] {
+        done = 0;
+        return false;
+    }
+    done = write_ring(s, buffer, static_cast<std::size_t>(filled), failure);
+    return done == static_cast<std::size_t>(filled);
+}
+
 ssize_t transmit_endpoint(Stream &s, const msghdr *msg, std::size_t skip, Failure &failure)
 {
-    constexpr std::size_t kGather = 2048;
     std::size_t total = 0;
     for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
         const iovec &v = msg->msg_iov[i];
@@ -148,15 +165,10 @@ ssize_t transmit_endpoint(Stream &s, const msghdr *msg, std::size_t skip, Failur
         std::size_t done;
         const std::size_t want = v.iov_len - skip;
         if (want < kGather && i + 1 < msg->msg_iovlen) {
-            std::uint8_t buffer[kGather];
             const msghdr rest = {nullptr, 0, msg->msg_iov + i, msg->msg_iovlen - i, nullptr, 0, 0};
-            const ssize_t filled = gather(&rest, skip, buffer, sizeof buffer);
-            failure.of_memory = filled < 0;
-            if (failure.of_memory) [[unlikely]]
-                break;
-            done = write_ring(s, buffer, static_cast<std::size_t>(filled), failure);
+            const bool all = transmit_gathered(s, rest, skip, failure, done);
             total += done;
-            if (done < static_cast<std::size_t>(filled))
+            if (!all)
                 break;
             skip += done; // go on behind what was gathered
             --i;
