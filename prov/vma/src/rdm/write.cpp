@@ -305,8 +305,8 @@ bool RdmEndpoint::write_whole(Operation &operation, Bell &bell) noexcept
     return true;
 }
 
-// The peer is behind, or gone: then another one may have its name, to which the next call writes. -FI_ECONNRESET: nobody
-// has. Nothing here may be called with a queue's lock, as what is under way may end.
+// The peer is behind, or gone: then another one may have its name, to which the next call writes. -FI_ECONNRESET:
+// nobody has. It is not called with the transmit queue's lock, as what is under way may end.
 ssize_t RdmEndpoint::refused(Peer &peer, Bell &bell) noexcept
 {
     if (peer.net == nullptr)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An endpoint that takes the name of one that is gone. The one under test talks with puppets, each of whose steps is
-// the test's: its name, the ring that it writes, the one that it reads, and the ends of them. So the ends of the old one
-// come before, between and behind the first words of the new one in all orders, whatever the kernel does.
+// the test's: its name, the ring that it writes, the one that it reads, and the ends of them. So the ends of the old
+// one come before, between and behind the first words of the new one in all orders, whatever the kernel does.
 #include "prov/vma/test/rdm/pair.hpp"
 
 #include <algorithm>

@@ -119,7 +119,7 @@ public:
     // For who drops nothing, and calls claim_kept() in place of claim(): a ring that was made stays until publish() or
     // look_ended() finds that the receiver is gone, and what was in it may be lost then.
 
-    // 0 when there is a ring already, or now; else why not. -FI_EAGAIN also where it was tried a moment ago, as somebody
+    // 0 when there is a ring already, or now; else why not. -FI_EAGAIN also where it was tried a moment ago: somebody
     // may have come since.
     int open() noexcept;
     bool connected() const noexcept { return connected_; }
