@@ -5,6 +5,9 @@
 #include <signal.h>
 
 #include <initializer_list>
+#include <utility>
+
+#include "compat/src/libc/this_thread.hpp"
 
 // Sanitizers keep books on where a thread's stack lies; on processors that are not named here nothing is switched.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && (defined(__x86_64__) || defined(__aarch64__))
@@ -112,7 +115,10 @@ void OwnStack::call(void (*work)(void *), void *argument)
 {
 #if VMA_OWN_STACK
     const NoAlternate blocked;
+    // What waits on the other stack lies deeper, whatever its address says: a log callback's (config/log.cpp).
+    _pthread_cleanup_buffer *const outer = std::exchange(libc::t_libc.to_undo, nullptr);
     vma_call_on_stack(work, argument, bytes_ + sizeof bytes_);
+    libc::t_libc.to_undo = outer;
 #else
     work(argument);
 #endif

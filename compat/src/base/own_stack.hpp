@@ -13,8 +13,7 @@ namespace vma::sock {
 class OwnStack
 {
 public:
-    // what(), which waits for nothing that has to be undone where a call is left (libc/when_left.hpp): libc tells by
-    // addresses what lies in which call, and these are another stack's.
+    // what(), which nothing leaves by a jump.
     template <typename What> void run(What &&what)
     {
         call([](void *work) { (*static_cast<std::remove_reference_t<What> *>(work))(); }, &what);
