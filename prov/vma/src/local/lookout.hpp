@@ -22,7 +22,7 @@ public:
     // With the queue's lock held, in each read, of which it is the how manieth. True: it is time to look.
     bool due(unsigned reads) noexcept
     {
-        if (reads - checked_ < every_) [[likely]]
+        if (static_cast<int>(reads - next_) < 0) [[likely]]
             return false;
         return check(reads, core::monotonic_ns());
     }
@@ -43,14 +43,14 @@ public:
             every_ = static_cast<unsigned>(std::max<std::uint64_t>(every_ * kInterval / took, 1));
         else if (took < kInterval / 2)
             every_ = std::min(every_ * 2, kMost);
-        checked_ = reads;
+        next_ = reads + every_;
         checked_at_ = now;
         return due_at(now);
     }
 
 private:
     unsigned every_ = 1;
-    unsigned checked_ = 0; // the read in which the clock was looked at last
+    unsigned next_ = 0; // the read in which the clock is looked at next
     std::uint64_t checked_at_ = 0;
     std::atomic<std::uint64_t> looked_at_{0};
 };

@@ -134,7 +134,6 @@ public:
         const std::array fds{doorbell_.memory_fd(), doorbell_.wake_fd()};
         REQUIRE(!answers || local::send_packet(socket_.get(), &answer, sizeof answer, fds));
     }
-    bool has_ring() const { return reader_ != nullptr; }
     // All packets that are there.
     std::vector<Packet> hear()
     {
@@ -229,8 +228,7 @@ void talks_with(Rdm &a, fi_addr_t to, Puppet &fresh)
 {
     fresh.take_ring(true);
     const std::vector<Packet> heard = fresh.hear();
-    const Packet *const greeted = find(heard, PacketOp::greeted);
-    REQUIRE(find(heard, PacketOp::hello) != nullptr && greeted != nullptr && greeted->error == 0);
+    REQUIRE(find(heard, PacketOp::hello) != nullptr && find(heard, PacketOp::greeted) != nullptr);
     REQUIRE(find(heard, PacketOp::answer) == nullptr);
     fresh.say_greeted();
     settle(a);
