@@ -17,24 +17,52 @@ namespace vma::sock {
 
 namespace {
 
-enum : std::uint8_t { kEstablished = 1, kFinWait1 = 4, kFinWait2 = 5, kCloseWait = 8 }; // of the kernel's TCP
+// Of the kernel.
+constexpr std::uint8_t kEstablished = 1;
+constexpr std::uint8_t kFinWait1 = 4;
+constexpr std::uint8_t kFinWait2 = 5;
+constexpr std::uint8_t kClose = 7;
+constexpr std::uint8_t kCloseWait = 8;
 
-// Of a connection that is there. The kernel says of neither direction who has ended it, but that poll() tells of the
-// end of what comes, and TCP's state which end has come from the peer.
-bool was_shut_down(const Stream &s, int fd)
+std::uint8_t tcp_state(int fd)
 {
     tcp_info info = {};
     socklen_t size = sizeof info;
-    if (libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
-        return false;
-    const std::uint8_t state = info.tcpi_state;
+    return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_state : kClose;
+}
+
+bool no_end_came(std::uint8_t state)
+{
+    return state == kEstablished || state == kFinWait1 || state == kFinWait2;
+}
+
+// The kernel says of neither direction who has ended it, but that poll() tells of the end of what comes, and TCP's state
+// which end has come from the peer: the look at that comes last, as it may come meanwhile.
+bool was_shut_down(const Stream &s, int fd)
+{
+    const std::uint8_t state = tcp_state(fd);
+    if (state == kClose)
+        return false; // it was reset
     const bool sends = state == kEstablished || state == kCloseWait;
     if (!sends && !s.send_shut.load(std::memory_order_relaxed))
         return true;
     pollfd p = {fd, POLLRDHUP, 0};
-    const bool no_end_came = state == kEstablished || state == kFinWait1 || state == kFinWait2;
-    return no_end_came && !s.receive_shut.load(std::memory_order_relaxed) && libc::uncancelled::poll_now(&p, 1) > 0 &&
-           (p.revents & POLLRDHUP) != 0;
+    return no_end_came(state) && !s.receive_shut.load(std::memory_order_relaxed) &&
+           libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & POLLRDHUP) != 0 && no_end_came(tcp_state(fd));
+}
+
+// Another thread may change it meanwhile, and note that: what is noted last has to be what holds.
+void follow_nonblocking(Socket &s, int fd)
+{
+    constexpr int kTries = 16;
+    int flags = libc::real.fcntl(fd, F_GETFL);
+    for (int i = 0; i < kTries && flags >= 0; ++i) {
+        set_nonblocking(s, (flags & O_NONBLOCK) != 0);
+        const int after = libc::real.fcntl(fd, F_GETFL);
+        if (after == flags)
+            return;
+        flags = after;
+    }
 }
 
 } // namespace
@@ -42,8 +70,7 @@ bool was_shut_down(const Stream &s, int fd)
 bool follow_open_file(Socket &s)
 {
     const int fd = s.any_fd.load(std::memory_order_relaxed);
-    if (const int flags = libc::real.fcntl(fd, F_GETFL); flags >= 0)
-        set_nonblocking(s, (flags & O_NONBLOCK) != 0);
+    follow_nonblocking(s, fd);
     read_timeouts(s, fd);
     const Stream *const stream = stream_of(s);
     if (stream == nullptr || !was_shut_down(*stream, fd))
