@@ -102,6 +102,16 @@ unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
 
 constexpr std::uint32_t kWaitsForKernel = 64; // reports
 
+constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP;
+
+// What could be read before is no event, edge-triggered; nor is that no more comes by the engine. But what the kernel
+// has behind that may have told of itself before.
+bool is_premature(const Picked &picked, const sock::Socket &s, std::uint32_t found)
+{
+    return picked.bare_end && (picked.events & EPOLLET) != 0 && (found & (kEnd | EPOLLERR)) == 0 &&
+           !sock::waits_for_kernel(s, EPOLLIN);
+}
+
 std::uint32_t look_at(Set &set, const Picked &picked)
 {
     std::uint32_t mask = (picked.events & ~kControlBits) | kAlwaysReported;
@@ -113,10 +123,8 @@ std::uint32_t look_at(Set &set, const Picked &picked)
     const std::uint32_t found = sock::screen_events(s, picked.fd, sock::ready_events(s, picked.fd, mask) & mask);
     if (found == 0 && sock::waits_for_kernel(s, mask & (EPOLLIN | EPOLLRDNORM)))
         set.kernel_waits.store(kWaitsForKernel, std::memory_order_relaxed);
-    return found;
+    return is_premature(picked, s, found) ? 0 : found;
 }
-
-constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP;
 
 // The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first,
 // edge-triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.) An
@@ -125,12 +133,6 @@ bool repeated(const Entry &entry, std::uint32_t events)
 {
     return (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && (events & kEnd) != 0 &&
            (events & (kEnd | EPOLLERR) & ~entry.told) == 0;
-}
-
-// What could be read before is no event, edge-triggered; nor is that no more comes by the engine.
-bool is_premature(const Picked &picked)
-{
-    return picked.bare_end && (picked.events & EPOLLET) != 0 && (picked.found & (kEnd | EPOLLERR)) == 0;
 }
 
 // Reports what was found, unless the registration has changed meanwhile (whoever changed it has queued it again).
@@ -142,8 +144,7 @@ int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std
         Entry &entry = *picked[i].entry;
         const std::uint32_t found = picked[i].found & (picked[i].events | kAlwaysReported);
         if (found == 0 || entry.set.load(std::memory_order_relaxed) != &set ||
-            entry.generation != picked[i].generation || entry.disabled || repeated(entry, picked[i].found) ||
-            is_premature(picked[i]))
+            entry.generation != picked[i].generation || entry.disabled || repeated(entry, picked[i].found))
             continue;
         entry.told = picked[i].found;
         if (entry.since < round) // else another thread's later round has had it meanwhile
@@ -208,8 +209,8 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
     events &= kernel_tells ? 0 : ~(sock::kNothingBefore | sock::kBeforeEnd);
     {
         LockGuard guard(set.ready_lock);
-        if (kernel_tells && set.kernel_waits.load(std::memory_order_relaxed) == 0)
-            set.kernel_waits.store(1, std::memory_order_relaxed);
+        if (std::uint32_t none = 0; kernel_tells)
+            set.kernel_waits.compare_exchange_strong(none, 1, std::memory_order_relaxed);
         if (!nothing_before)
             set.kernel_first.store(true, std::memory_order_relaxed);
         if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||

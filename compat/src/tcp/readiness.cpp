@@ -169,7 +169,7 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
     if (events != 0 && !transport(s).confirm_input(s))
         events = 0;
     std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
-    if ((interest & kIn) != 0 && (!rx_endpoint || (events == 0 && news)))
+    if ((interest & kIn) != 0 && (!rx_endpoint || news))
         ask |= interest & kIn;
     if ((interest & kOut) != 0 && !tx_endpoint && !sends_blocked(s))
         ask |= interest & kOut;
@@ -179,7 +179,7 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
         const std::uint32_t kernel = kernel_events(s, fd, ask);
         events |= kernel;
         learn_state(s, known, kernel);
-        if (news && rx_endpoint && (kernel & (kIn | kSticky)) == 0)
+        if (news && rx_endpoint && (ask & kIn) != 0 && (kernel & (kIn | kSticky)) == 0)
             s.kernel_news.store(false, std::memory_order_relaxed);
     }
     events |= s.kernel_state.load(std::memory_order_relaxed) & kEnd;

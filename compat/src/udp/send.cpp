@@ -14,6 +14,7 @@
 #include "compat/src/base/addresses.hpp"
 #include "compat/src/base/arguments.hpp"
 #include "compat/src/base/clock.hpp"
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -72,7 +73,7 @@ void note_sent(State &u, int fd, const void *to, std::size_t length, ssize_t n)
 void look_at_answer(Socket &s, int fd)
 {
     const State &u = state_of(s);
-    if (u.hears_errors.load(std::memory_order_relaxed) && (offloaded(s) || u.listed))
+    if (u.hears_errors.load(std::memory_order_relaxed) && (offloaded(s) || u.listed) && !sandboxed())
         look_for_error(s, fd);
 }
 
