@@ -194,8 +194,6 @@ void RdmEndpoint::deliver(Receive &receive, const Incoming &in) noexcept
 // behind any number of others only, so that the rings go on then.
 bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
 {
-    if (held_ == 0)
-        most_held_ = kMostHeld;
     if (held_ == 0 || held_ + bytes <= most_held_) [[likely]]
         return true;
     if (!told_of_bound_)
@@ -205,13 +203,22 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
     return tagged_.any_posted() || untagged_.any_posted() || operations_.used() != 0;
 }
 
-// Who looks again and again, and posts nothing.
+// Who looks, or tries, again and again, and posts nothing.
 void RdmEndpoint::look_further() noexcept
 {
     if (!stalled_.load(std::memory_order_relaxed))
         return;
-    most_held_ = held_ + kMoreHeld;
+    most_held_ = std::max(most_held_, held_ + kMoreHeld);
     unstall();
+}
+
+// What a call that writes is about to return. One that is to be made again may wait for the answer to a greeting, which
+// lies behind what nobody receives; or each peer's ring is full, and both wait for the other to read.
+ssize_t RdmEndpoint::looked_into(ssize_t result) noexcept
+{
+    if (result == -FI_EAGAIN) [[unlikely]]
+        look_further();
+    return result;
 }
 
 // There is no place for a completion. An answer that an operation waits for may lie behind what has to wait, and the
@@ -263,6 +270,7 @@ void RdmEndpoint::describe(Message *message, const Incoming &in, Message::Form f
     held_ += message->held;
     message->peer = &in.peer;
     message->sender = in.whom().incarnation;
+    message->ring = form == Message::Form::offer ? in.sender().number : 0;
     message->inlet = in.inlet;
     message->from = in.source();
     message->next = nullptr;

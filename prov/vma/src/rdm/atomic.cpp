@@ -70,7 +70,7 @@ ssize_t RdmEndpoint::atomic(const AtomicAccess &access) noexcept
         return -FI_EINVAL;
     if (elements * size > ofi::kAtomicBytes)
         return -FI_EMSGSIZE;
-    return write_locked([&](Bell &bell) { return atomic_locked(access, targets, elements, bell); });
+    return write_locked([&](Bell &bell) { return looked_into(atomic_locked(access, targets, elements, bell)); });
 }
 
 ssize_t RdmEndpoint::atomic_locked(const AtomicAccess &access, const TargetList &targets, std::size_t elements,

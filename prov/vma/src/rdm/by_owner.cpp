@@ -304,7 +304,7 @@ void RdmEndpoint::fail_entry(peer::RxEntry *entry, const Message &message, int e
 void RdmEndpoint::landed_by_owner(Receive &receive, const ofi::Completion &completion, std::uint64_t tag,
                                   bool ends) noexcept
 {
-    if (receive.completion || completion.error != 0)
+    if (receive.completion || completion.error != 0 || (ends && receive.cancelled))
         tell_rx(completion, tag);
     if (!ends)
         return;

@@ -281,6 +281,7 @@ private:
     Receive *find_receive(const Incoming &in) noexcept;
     bool has_room_for(std::uint64_t bytes) noexcept;
     void look_further() noexcept;
+    ssize_t looked_into(ssize_t result) noexcept;
     bool has_to_wait_for_queue() const noexcept;
 
     // Matching and completions by an owner, fi_peer(3) (by_owner.cpp).
@@ -332,7 +333,8 @@ private:
     std::size_t rx_size_;
     std::size_t tx_size_;
     std::size_t least_multi_; // FI_OPT_MIN_MULTI_RECV
-    std::uint64_t held_ = 0;  // bytes of messages without a receive
+    std::uint64_t rings_joined_ = 0; // ever
+    std::uint64_t held_ = 0;         // bytes of messages without a receive
     std::uint64_t most_held_ = kMostHeld;
     bool told_of_bound_ = false;
     bool told_of_strangers_ = false;

@@ -41,6 +41,7 @@ struct Peer {
     struct Sender {
         const local::Inlet *inlet = nullptr; // nullptr: on another host
         std::uint64_t incarnation = 0;
+        std::uint64_t number = 0; // of the ring, among all that ever joined the endpoint
         Reach we_reach_it = Reach::unknown;
         std::uint32_t failed_write = 0; // number of its write in pieces of which one has failed, or the last one
         int failed_write_error = 0;
@@ -79,6 +80,14 @@ struct Peer {
         const auto found = std::find_if(senders.begin(), senders.end(), [incarnation](const Sender &sender) {
             return may_be(sender.incarnation, incarnation);
         });
+        return found != senders.end() ? &*found : nullptr;
+    }
+
+    // The ring with that number, if it is still there.
+    const Sender *find_ring(std::uint64_t number) const noexcept
+    {
+        const auto found = std::find_if(senders.begin(), senders.end(),
+                                        [number](const Sender &sender) { return sender.number == number; });
         return found != senders.end() ? &*found : nullptr;
     }
 

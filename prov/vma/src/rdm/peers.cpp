@@ -179,9 +179,15 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
     inlet.user = peer;
     if (peer == nullptr)
         return;
-    if (peer->net == nullptr)
+    ++rings_joined_;
+    if (peer->net == nullptr) {
+        // Numbers are said by the senders, processes by the kernel.
+        constexpr std::uint64_t kOurs = std::uint64_t{1} << 32; // above all numbers of names
+        if (peer->greeted && peer->leads_to(inlet.incarnation()) && inlet.pid() != peer->out->pid())
+            inlet.call_it(kOurs + rings_joined_);
         end_predecessor(*peer, inlet.incarnation());
-    peer->senders.push_back({.inlet = &inlet, .incarnation = inlet.incarnation()});
+    }
+    peer->senders.push_back({.inlet = &inlet, .incarnation = inlet.incarnation(), .number = rings_joined_});
     peer->name = inlet.raw_source();
 }
 
@@ -190,7 +196,7 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
 void RdmEndpoint::end_predecessor(Peer &peer, std::uint64_t incarnation) noexcept
 {
     look_after(peer);
-    if (peer.greeted && !peer.leads_to(incarnation) && !peer.out->is_present())
+    if (peer.greeted && !peer.leads_to(incarnation) && peer.out->is_succeeded())
         lost(peer);
     peer.out->expect_somebody();
 }

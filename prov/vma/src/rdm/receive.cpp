@@ -280,8 +280,8 @@ int RdmEndpoint::pull(const Message &message, const Landing &landing) noexcept
 {
     if (landing.room == 0)
         return 0;
-    // Another endpoint at its port is none of whose memory this says anything.
-    const Peer::Sender *const sender = message.peer->find_sender(message.sender);
+    // What a ring says of memory is said of that of who made it, whoever else has the port.
+    const Peer::Sender *const sender = message.peer->find_ring(message.ring);
     if (sender == nullptr || sender->we_reach_it != Peer::Reach::yes)
         return FI_ECONNRESET; // it is gone since
     const int error = local::cma_copy(local::CmaDirection::read, sender->inlet->pid(), landing.iov, landing.iov_count,
@@ -336,6 +336,8 @@ void RdmEndpoint::let_go(Message &message) noexcept
 {
     message.bytes.reset();
     held_ -= message.held;
+    if (held_ < kMostHeld)
+        most_held_ = kMostHeld;
     message.held = 0;
     unstall();
 }

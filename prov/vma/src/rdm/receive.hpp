@@ -99,6 +99,7 @@ struct Message : Arrival {
     std::uint32_t iov_count = 0;
     Peer *peer = nullptr;
     std::uint64_t sender = 0;            // which incarnation of the peer's it is of
+    std::uint64_t ring = 0;              // of an offer: the number of the ring that it came by
     const local::Inlet *inlet = nullptr; // that it comes through, as long as it is a stream
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     void *claimed_by = nullptr; // the context of FI_CLAIM

@@ -60,7 +60,7 @@ ssize_t RdmEndpoint::send(const Outgoing &out) noexcept
         return -FI_EINVAL;
     if ((out.flags & FI_INJECT) != 0 && length > ofi::kInjectSize) [[unlikely]]
         return -FI_EMSGSIZE;
-    return write_locked([&](Bell &bell) { return send_locked(out, length, bell); });
+    return write_locked([&](Bell &bell) { return looked_into(send_locked(out, length, bell)); });
 }
 
 ssize_t RdmEndpoint::send_locked(const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
@@ -311,7 +311,6 @@ ssize_t RdmEndpoint::refused(Peer &peer, Bell &bell) noexcept
 {
     if (peer.net == nullptr)
         peer.out->look_for_end();
-    look_further(); // its own ring may be full too, and each waits for the other to read
     const int error = find_successor(peer, bell);
     return error == 0 ? -FI_EAGAIN : error;
 }
@@ -396,7 +395,7 @@ ssize_t RdmEndpoint::access(const Access &access) noexcept
     }
     if (there != length || ((access.flags & FI_INJECT) != 0 && (!access.write || length > ofi::kInjectSize)))
         return -FI_EINVAL;
-    return write_locked([&](Bell &bell) { return access_locked(access, targets, length, bell); });
+    return write_locked([&](Bell &bell) { return looked_into(access_locked(access, targets, length, bell)); });
 }
 
 ssize_t RdmEndpoint::access_locked(const Access &access, const TargetList &targets, std::uint64_t length,

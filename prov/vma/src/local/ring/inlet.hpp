@@ -50,7 +50,9 @@ public:
     const ofi::Address &raw_source() const noexcept { return source_; }
     const ofi::Address &group() const noexcept { return group_; }
     // Which endpoint of those that ever have that name, as it says (PortName::incarnation()). 0: it doesn't.
-    std::uint32_t incarnation() const noexcept { return incarnation_; }
+    std::uint64_t incarnation() const noexcept { return incarnation_; }
+    // Of one that can't be who it says.
+    void call_it(std::uint64_t incarnation) noexcept { incarnation_ = incarnation; }
 
     Inlet *next = nullptr; // in one of the endpoint's lists
     void *user = nullptr;  // the endpoint's own
@@ -79,7 +81,7 @@ private:
     core::SpinLock socket_lock_; // under the CM lock and the queue's
     core::UniqueFd socket_;
     pid_t pid_ = -1; // unknown
-    std::uint32_t incarnation_ = 0;
+    std::uint64_t incarnation_ = 0;
     ofi::Address source_;
     ofi::Address group_; // empty unless the ring is for datagrams to one
 };

@@ -142,11 +142,16 @@ void Outlet::look_now() noexcept
     }
 }
 
-bool Outlet::is_present() noexcept
+bool Outlet::is_succeeded() noexcept
 {
+    if (!connected_)
+        return true;
     int error = 0;
-    const core::UniqueFd socket = connected_ ? directory_.connect_name(name_, &error) : core::UniqueFd();
-    return socket && incarnation_behind(socket.get()) == leads_to_;
+    const core::UniqueFd socket = directory_.connect_name(name_, &error);
+    if (!socket)
+        return error == -FI_ECONNREFUSED;
+    const std::uint32_t present = incarnation_behind(socket.get());
+    return present != 0 && present != leads_to_;
 }
 
 void Outlet::disconnect() noexcept

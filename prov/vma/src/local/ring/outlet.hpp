@@ -125,8 +125,8 @@ public:
     bool connected() const noexcept { return connected_; }
     // Of whose the ring is, or was last (PortName::incarnation()). 0: unknown.
     std::uint32_t leads_to() const noexcept { return leads_to_; }
-    // Whether who reads the ring has the name now. It asks by a connection: for rare cases.
-    bool is_present() noexcept;
+    // Whether who reads the ring certainly has the name no more. It asks by a connection: for rare cases.
+    bool is_succeeded() noexcept;
     // The reader has closed its endpoint.
     bool left() const noexcept { return connected_ && writer_.left(); }
     // Somebody was heard of: the next open() tries, however short ago there was nobody.
