@@ -62,6 +62,21 @@ inline constexpr int kTcpInq = TCP_INQ;
 #else
 inline constexpr int kTcpInq = 36;
 #endif
+#ifdef TCP_RTO_MAX_MS
+inline constexpr int kTcpRtoMax = TCP_RTO_MAX_MS;
+#else
+inline constexpr int kTcpRtoMax = 44;
+#endif
+#ifdef TCP_RTO_MIN_US
+inline constexpr int kTcpRtoMin = TCP_RTO_MIN_US;
+#else
+inline constexpr int kTcpRtoMin = 45;
+#endif
+#ifdef TCP_DELACK_MAX_US
+inline constexpr int kTcpDelayedAckMax = TCP_DELACK_MAX_US;
+#else
+inline constexpr int kTcpDelayedAckMax = 46;
+#endif
 #ifdef IP_LOCAL_PORT_RANGE
 inline constexpr int kLocalPortRange = IP_LOCAL_PORT_RANGE;
 #else

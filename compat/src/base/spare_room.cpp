@@ -27,6 +27,8 @@ struct SpareRooms {
 
 void SpareRoom::take()
 {
+    if (place_ >= 0)
+        return;
     const libc::Stretch stretch; // a handler that jumps finds it taken and noted, or not taken
     std::uint32_t taken = g_spare_rooms.taken.load(std::memory_order_relaxed);
     std::uint32_t mine;

@@ -15,7 +15,7 @@ public:
     SpareRoom(const SpareRoom &) = delete;
     SpareRoom &operator=(const SpareRoom &) = delete;
 
-    // Behind a libc::WhenLeft for give_back(), where the call can be left.
+    // Behind a libc::WhenLeft for give_back(), where the call can be left. Again, where it was in vain.
     void take();
     void give_back(); // again, too
     char *bytes() { return bytes_; }

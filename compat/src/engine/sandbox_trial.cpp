@@ -103,6 +103,7 @@ constexpr Trial kTrials[] = {
     VMA_TRIAL(futex, 0, kRoom, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 0),
     VMA_TRIAL(rt_sigprocmask, 0, SIG_BLOCK, 0, 0, 8),
     VMA_TRIAL(rt_sigaction, 0, SIGUSR1, 0, 0, 8),
+    VMA_TRIAL(sigaltstack, 0, 0, 0),
     VMA_TRIAL(prlimit64, 0, 0, RLIMIT_NOFILE, 0, 0),
     VMA_TRIAL(prlimit64, kAny, 0, RLIMIT_NOFILE, 1, 0), // to set it: a descriptor gets above a small limit
     VMA_TRIAL(getpid, 0),

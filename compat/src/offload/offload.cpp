@@ -223,11 +223,6 @@ enum class Turn {
 // On a deep stack, with the offload lock held. True: it stays as it is, as Turn::kStaysAsIs.
 bool offload_if_fit(Stream &s, int fd, Offerer offerer)
 {
-    note_socket(s.index);
-    if (s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly || s.endpoint != nullptr || s.pinned)
-        return false;
-    if (meets_filter()) // first: the other looks make more calls
-        return true;
     if (!hold_alone(s) || !is_candidate(s, fd))
         return false;
     if (meets_ring())
@@ -246,8 +241,13 @@ Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
         g_offload.lock.unlock();
         return Turn::kNotNow;
     }
+    note_socket(s.index);
     bool stays = false;
-    g_engine_tables.stack.run([&] { stays = offload_if_fit(s, fd, offerer); });
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly && s.endpoint == nullptr && !s.pinned) {
+        stays = meets_filter(); // first: all else makes more calls, the change of stacks too
+        if (!stays)
+            g_engine_tables.stack.run([&] { stays = offload_if_fit(s, fd, offerer); });
+    }
     g_forks.gate.unlock();
     g_offload.lock.unlock();
     return stays ? Turn::kStaysAsIs : Turn::kTaken;

@@ -209,7 +209,6 @@ void after_fork_in_child()
     retired_after_fork_in_child();
     urings_after_fork_in_child();
     stats::after_fork_in_child();
-    stats::report_after_fork_in_child();
     accounting_after_fork_in_child();
     engine_after_fork_in_child();
     udp::after_fork_in_child();

@@ -77,7 +77,6 @@ void give_back(Mux &set);
 
 void make_due_file();   // keeps errno
 void answer_requests(); // likewise
-void report_after_fork_in_child();
 
 // By who is next to a system call anyway, and by the helper thread: makes the file, and follows what vma_stats asks
 // for.

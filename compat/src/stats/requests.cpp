@@ -5,12 +5,14 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/once.hpp"
@@ -24,13 +26,35 @@ namespace vma::stats {
 
 namespace {
 
-// What is written of a socket: too long for the stack of a program's close().
-struct Report {
-    Mutex lock;
-    char path[PATH_MAX] = {};
-    Text text;
+// What is written of a socket: too long for the stack of a program's close(), and told to a log callback, which may do
+// what it likes, so that no lock can keep it for others.
+class Report
+{
+public:
+    struct Parts {
+        char path[PATH_MAX];
+        Text text;
+    };
+
+    Report() : memory_(::mmap(nullptr, sizeof(Parts), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
+    {
+        if (*this)
+            new (memory_) Parts;
+    }
+    ~Report()
+    {
+        if (*this)
+            ::munmap(memory_, sizeof(Parts));
+    }
+    Report(const Report &) = delete;
+    Report &operator=(const Report &) = delete;
+
+    explicit operator bool() const { return memory_ != MAP_FAILED; }
+    Parts &parts() const { return *static_cast<Parts *>(memory_); }
+
+private:
+    void *const memory_;
 };
-[[VMA_TABLE]] constinit Report g_report;
 
 constexpr const char *kRule = "======================================================";
 
@@ -51,9 +75,10 @@ void log_text(config::Level level, const char *text)
 
 bool dump(Slot &slot, config::Level level)
 {
-    const LockGuard guard(g_report.lock);
-    Text &text = g_report.text;
-    text.clear();
+    const Report report;
+    if (!report)
+        return false;
+    Text &text = report.parts().text;
     describe(view_of(slot), text);
     if (slot.facts.protocol == IPPROTO_TCP)
         kDescriber.stream(slot.facts.fd, text);
@@ -100,11 +125,6 @@ bool dump_to_log(int fd, int level)
         each_open([](const Slot &slot) { dump_to_file(slot); });
 }
 
-void report_after_fork_in_child()
-{
-    g_report.lock.reset();
-}
-
 void answer_requests()
 {
     const std::uint32_t count =
@@ -128,9 +148,10 @@ void dump_to_file(const Slot &slot)
     const char *const name = config::params().stats_file;
     if (name == nullptr || !has_traffic(slot.now))
         return;
-    const LockGuard guard(g_report.lock);
-    auto &[lock, path, text] = g_report;
-    text.clear();
+    const Report report;
+    if (!report)
+        return;
+    auto &[path, text] = report.parts();
     if (!config::expand_process_id(name, path, sizeof path))
         return;
     text.add("%s\n", kRule);

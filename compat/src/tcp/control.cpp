@@ -199,11 +199,17 @@ bool admits_option(Stream &s, int level, int name)
         VMA_LOG(kDebug, "%s: setsockopt(level %d, option %d): not known for accelerated sockets",
                 connection_name(s, text), level, name);
     }
-    if (!admit_option(s, level, name, rule.reason, rule.heir))
-        return false;
-    if (rule.reason != nullptr)
-        s.kernel_options = true;
-    return true;
+    return admit_option(s, level, name, rule.reason, rule.heir);
+}
+
+// Whether sockets that are accepted need the kernel for what has been set: not by what switches something off.
+static bool is_for_kernel(int level, int name, const void *value, socklen_t len)
+{
+    int number = 1;
+    if (len >= sizeof number)
+        memcpy(&number, value, sizeof number);
+    const bool off = level == SOL_SOCKET && name != SO_PEEK_OFF && number == 0;
+    return !off && rule_of_option(level, name).reason != nullptr;
 }
 
 int set_option(Stream &s, int fd, int level, int name, const void *value, socklen_t len)
@@ -213,6 +219,8 @@ int set_option(Stream &s, int fd, int level, int name, const void *value, sockle
         result = set_in_kernel(s, fd, level, name, value, len);
     if (result == 0 && is_inq(level, name))
         note_inq(s, value);
+    if (result == 0 && is_for_kernel(level, name, value, len))
+        s.kernel_options = true;
     if (result == 0)
         transport(s).option_was_set(s, fd, level, name, value);
     return result;

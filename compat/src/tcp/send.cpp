@@ -311,10 +311,10 @@ ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::siz
     const Call call(s, CallKind::kWait); // as one call, which outlives its descriptor
     SpareRoom room;
     const libc::WhenLeft<SpareRoom, &SpareRoom::give_back> left(room);
-    room.take();
-    char *const buffer = room.bytes();
     std::size_t done = 0;
     while (done < count) {
+        room.take(); // others may have given one back meanwhile
+        char *const buffer = room.bytes();
         const std::size_t piece = std::min(count - done, room.size());
         const ssize_t got =
             offset != nullptr ? ::pread64(in_fd, buffer, piece, *offset) : libc::real.read(in_fd, buffer, piece);

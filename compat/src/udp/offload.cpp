@@ -221,11 +221,9 @@ void offload_in_turn(Socket &s, int fd, bool asked)
         return;
     bool met = false;
     if (g_forks.gate.try_lock()) {
-        g_engine_tables.stack.run([&] {
-            met = meets_filter();
-            if (!met)
-                offload_locked(s, fd, asked);
-        });
+        met = meets_filter();
+        if (!met)
+            g_engine_tables.stack.run([&] { offload_locked(s, fd, asked); });
         g_forks.gate.unlock();
     }
     g_offload.lock.unlock();
