@@ -195,7 +195,7 @@ int kernel_news_fd()
 
 void hear_of_errors(Socket &s, int fd)
 {
-    hear(s, fd, kErrors); // else they are heard of a few looks later
+    hear(s, fd, kErrors);                              // else they are heard of a few looks later
     s.kernel_told.store(0, std::memory_order_release); // what a sleeper had registered is gone by that
 }
 

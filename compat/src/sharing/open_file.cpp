@@ -36,8 +36,8 @@ bool no_end_came(std::uint8_t state)
     return state == kEstablished || state == kFinWait1 || state == kFinWait2;
 }
 
-// The kernel says of neither direction who has ended it, but that poll() tells of the end of what comes, and TCP's state
-// which end has come from the peer: the look at that comes last, as it may come meanwhile.
+// The kernel says of neither direction who has ended it, but that poll() tells of the end of what comes, and TCP's
+// state which end has come from the peer: the look at that comes last, as it may come meanwhile.
 bool was_shut_down(const Stream &s, int fd)
 {
     const std::uint8_t state = tcp_state(fd);

@@ -80,14 +80,25 @@ constexpr int kTcpOptions[] = {TCP_NODELAY,
                                option::kTcpRtoMin,
                                option::kTcpDelayedAckMax};
 
-constexpr int kIpOptions[] = {IP_TOS,      IP_TTL,         IP_MTU_DISCOVER,         IP_RECVERR,
-                              IP_FREEBIND, IP_TRANSPARENT, IP_BIND_ADDRESS_NO_PORT, option::kLocalPortRange,
-                              IP_RECVTTL,  IP_RECVTOS,     IP_PKTINFO,              IP_MULTICAST_IF,
-                              IP_MULTICAST_TTL, IP_MULTICAST_LOOP, IP_MULTICAST_ALL};
+constexpr int kIpOptions[] = {IP_TOS,
+                              IP_TTL,
+                              IP_MTU_DISCOVER,
+                              IP_RECVERR,
+                              IP_FREEBIND,
+                              IP_TRANSPARENT,
+                              IP_BIND_ADDRESS_NO_PORT,
+                              option::kLocalPortRange,
+                              IP_RECVTTL,
+                              IP_RECVTOS,
+                              IP_PKTINFO,
+                              IP_MULTICAST_IF,
+                              IP_MULTICAST_TTL,
+                              IP_MULTICAST_LOOP,
+                              IP_MULTICAST_ALL};
 
-constexpr int kIpv6Options[] = {IPV6_UNICAST_HOPS, IPV6_MTU_DISCOVER,     IPV6_RECVERR,     IPV6_V6ONLY,
-                                IPV6_TCLASS,       IPV6_ADDR_PREFERENCES, IPV6_TRANSPARENT, option::kIpv6FreeBind,
-                                IPV6_MTU, IPV6_MULTICAST_IF, IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP,
+constexpr int kIpv6Options[] = {IPV6_UNICAST_HOPS, IPV6_MTU_DISCOVER,     IPV6_RECVERR,        IPV6_V6ONLY,
+                                IPV6_TCLASS,       IPV6_ADDR_PREFERENCES, IPV6_TRANSPARENT,    option::kIpv6FreeBind,
+                                IPV6_MTU,          IPV6_MULTICAST_IF,     IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP,
                                 IPV6_AUTOFLOWLABEL};
 
 struct KernelOption {

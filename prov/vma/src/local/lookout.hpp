@@ -17,7 +17,7 @@ class Lookout
 {
 public:
     static constexpr std::uint64_t kInterval = 50'000; // ns
-    static constexpr unsigned kMost = 64; // reads: who has spun may read once a millisecond from now on
+    static constexpr unsigned kMost = 64;              // reads: who has spun may read once a millisecond from now on
 
     // With the queue's lock held, in each read, of which it is the how manieth. True: it is time to look.
     bool due(unsigned reads) noexcept

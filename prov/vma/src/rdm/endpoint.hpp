@@ -332,7 +332,7 @@ private:
     PeerSrx *srx_ = nullptr; // whose owner matches
     std::size_t rx_size_;
     std::size_t tx_size_;
-    std::size_t least_multi_; // FI_OPT_MIN_MULTI_RECV
+    std::size_t least_multi_;        // FI_OPT_MIN_MULTI_RECV
     std::uint64_t rings_joined_ = 0; // ever
     std::uint64_t held_ = 0;         // bytes of messages without a receive
     std::uint64_t most_held_ = kMostHeld;
