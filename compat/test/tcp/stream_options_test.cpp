@@ -55,11 +55,12 @@ struct Plain {
 // itself.
 bool may_stay_accelerated(int level, int number)
 {
-    static constexpr int kSocket[] = {1,  2,  5,  6,  7,  8,  9,  11, 12, 13, 14, 15, 16, 19, 20, 21, 25, 27, 32,
-                                      33, 36, 44, 46, 47, 49, 51, 52, 53, 62, 66, 67, 68, 69, 70, 72, 73, 74};
-    static constexpr int kTcp[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17, 18, 23, 25, 27, 30, 33, 34, 36};
-    static constexpr int kIp[] = {1, 2, 10, 11, 15, 19, 24, 51};
-    static constexpr int kIpv6[] = {16, 23, 25, 26, 67, 72, 75, 78};
+    static constexpr int kSocket[] = {1,  2,  5,  6,  7,  8,  9,  11, 12, 13, 14, 15, 16, 19, 20, 21, 25, 27, 32, 33,
+                                      34, 36, 40, 44, 45, 46, 47, 49, 51, 52, 53, 62, 66, 67, 68, 69, 70, 72, 73, 74};
+    static constexpr int kTcp[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 12, 13, 16,
+                                   17, 18, 23, 25, 27, 30, 33, 34, 36, 44, 45, 46};
+    static constexpr int kIp[] = {1, 2, 8, 10, 11, 12, 13, 15, 19, 24, 32, 33, 34, 49, 51};
+    static constexpr int kIpv6[] = {16, 17, 18, 19, 23, 24, 25, 26, 67, 70, 72, 75, 78};
     const auto has = [number](const auto &list) {
         return std::find(std::begin(list), std::end(list), number) != std::end(list);
     };
