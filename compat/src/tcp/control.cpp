@@ -202,14 +202,17 @@ bool admits_option(Stream &s, int level, int name)
     return admit_option(s, level, name, rule.reason, rule.heir);
 }
 
-// Whether sockets that are accepted need the kernel for what has been set: not by what switches something off.
+// Whether sockets that are accepted need the kernel for what has been set: not by a switch that is off, nor for leave to
+// send in a way that goes by the kernel anyway (gRPC's listeners have it).
 static bool is_for_kernel(int level, int name, const void *value, socklen_t len)
 {
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY)
+        return false;
+    const OptionRule rule = rule_of_option(level, name);
     int number = 1;
-    if (len >= sizeof number)
+    if (rule.is_switch && value != nullptr && len >= sizeof number)
         memcpy(&number, value, sizeof number);
-    const bool off = level == SOL_SOCKET && name != SO_PEEK_OFF && number == 0;
-    return !off && rule_of_option(level, name).reason != nullptr;
+    return rule.reason != nullptr && number != 0;
 }
 
 int set_option(Stream &s, int fd, int level, int name, const void *value, socklen_t len)

@@ -101,30 +101,30 @@ constexpr int kIpv6Options[] = {IPV6_UNICAST_HOPS, IPV6_MTU_DISCOVER,     IPV6_R
                                 IPV6_MTU,          IPV6_MULTICAST_IF,     IPV6_MULTICAST_HOPS, IPV6_MULTICAST_LOOP,
                                 IPV6_AUTOFLOWLABEL};
 
+// The reasons stand in the table itself: a pointer to each would have to be written by the loader in each process.
 struct KernelOption {
     int level;
     int name;
-    const char *reason;
+    char reason[20];
     Heir heir = Heir::kLibrary; // what is unread has come before the option; kAnybody: it counts for that, too
+    bool is_switch = false;     // 0 is off
 };
 
-constexpr const char *kStamps = "receive time stamps";
-constexpr const char *kFilter = "a socket filter";
 constexpr const char *kUnknown = "an option that the library does not know";
 
 constexpr KernelOption kKernelOptions[] = {
-    {SOL_SOCKET, SO_ZEROCOPY, "SO_ZEROCOPY"},
-    {SOL_SOCKET, SO_TIMESTAMP, kStamps},
-    {SOL_SOCKET, SO_TIMESTAMPNS, kStamps},
-    {SOL_SOCKET, SO_TIMESTAMPING, kStamps},
-    {SOL_SOCKET, option::kTimestampNew, kStamps},
-    {SOL_SOCKET, option::kTimestampNsNew, kStamps},
-    {SOL_SOCKET, option::kTimestampingNew, kStamps},
-    {SOL_SOCKET, SO_ATTACH_FILTER, kFilter},
-    {SOL_SOCKET, SO_ATTACH_BPF, kFilter},
+    {SOL_SOCKET, SO_ZEROCOPY, "SO_ZEROCOPY", Heir::kLibrary, true},
+    {SOL_SOCKET, SO_TIMESTAMP, "receive time stamps", Heir::kLibrary, true},
+    {SOL_SOCKET, SO_TIMESTAMPNS, "receive time stamps", Heir::kLibrary, true},
+    {SOL_SOCKET, SO_TIMESTAMPING, "receive time stamps", Heir::kLibrary, true},
+    {SOL_SOCKET, option::kTimestampNew, "receive time stamps", Heir::kLibrary, true},
+    {SOL_SOCKET, option::kTimestampNsNew, "receive time stamps", Heir::kLibrary, true},
+    {SOL_SOCKET, option::kTimestampingNew, "receive time stamps", Heir::kLibrary, true},
+    {SOL_SOCKET, SO_ATTACH_FILTER, "a socket filter"},
+    {SOL_SOCKET, SO_ATTACH_BPF, "a socket filter"},
     {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT", Heir::kAnybody},
     {SOL_SOCKET, SO_PEEK_OFF, "SO_PEEK_OFF"},
-    {SOL_SOCKET, SO_OOBINLINE, "SO_OOBINLINE"},
+    {SOL_SOCKET, SO_OOBINLINE, "SO_OOBINLINE", Heir::kLibrary, true},
     {IPPROTO_TCP, TCP_ULP, "TCP_ULP", Heir::kAnybody},
     {IPPROTO_TCP, TCP_REPAIR, "TCP_REPAIR", Heir::kAnybody},
     {IPPROTO_TCP, TCP_MD5SIG, "TCP_MD5SIG", Heir::kAnybody},
@@ -166,7 +166,7 @@ OptionRule rule_of_option(int level, int name)
     const auto *const found = std::find_if(std::begin(kKernelOptions), std::end(kKernelOptions),
                                            [=](const KernelOption &o) { return o.level == level && o.name == name; });
     if (found != std::end(kKernelOptions))
-        return {true, found->reason, found->heir};
+        return {true, found->reason, found->heir, found->is_switch};
     if (is_known(level, name))
         return {true, nullptr, Heir::kLibrary};
     return {false, is_level_of_streams(level) ? kUnknown : nullptr, Heir::kAnybody};

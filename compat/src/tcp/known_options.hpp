@@ -8,9 +8,10 @@
 namespace vma::sock::tcp {
 
 struct OptionRule {
-    bool known;         // the kernel's setsockopt() is to get it without a word
-    const char *reason; // why only the kernel can follow it, of man/libvma.7; nullptr: no reason is known
-    Heir heir;          // of what is unread
+    bool known;             // the kernel's setsockopt() is to get it without a word
+    const char *reason;     // why only the kernel can follow it, of man/libvma.7; nullptr: no reason is known
+    Heir heir;              // of what is unread
+    bool is_switch = false; // 0 is off
 };
 
 OptionRule rule_of_option(int level, int name);

@@ -436,9 +436,13 @@ void options_of_the_listener(void **)
 {
     const Listener listener(AF_INET);
     const int on = 1;
+    const int off = 0;
     sock::track_new(listener.fd, false);
     sock::Socket &s = *sock::lookup(listener.fd);
-    for (const int name : {SO_REUSEADDR, SO_KEEPALIVE, SO_TIMESTAMP}) {
+    assert_int_equal(sock::set_option(s, listener.fd, SOL_SOCKET, SO_TIMESTAMP, &off, sizeof off), 0);
+    assert_int_equal(sock::set_option(s, listener.fd, IPPROTO_TCP, 199, &on, sizeof on), -1);
+    assert_int_equal(sock::set_option(s, listener.fd, IPPROTO_IPV6, IPV6_V6ONLY, nullptr, sizeof on), -1);
+    for (const int name : {SO_REUSEADDR, SO_KEEPALIVE, SO_ZEROCOPY, SO_TIMESTAMP}) {
         assert_int_equal(sock::set_option(s, listener.fd, SOL_SOCKET, name, &on, sizeof on), 0);
         const Pair pair(listener);
         assert_int_equal(is_on_kernel(pair.b), name == SO_TIMESTAMP);
