@@ -75,14 +75,40 @@ void inherit_timeouts(Socket &s, const Socket &listener)
     s.no_wait |= static_cast<std::uint8_t>(listener.no_wait & (kReceiveAtOnce | kSendAtOnce));
 }
 
+namespace {
+
+bool read_time(int fd, int name, OldTime &time)
+{
+    socklen_t size = sizeof time;
+    return libc::real.getsockopt(fd, SOL_SOCKET, name, &time, &size) == 0 && size == sizeof time;
+}
+
+// Another thread may set one meanwhile, and note that: what is noted last has to be what holds. One that is over at once
+// reads as none: what is known of it stays.
+void read_timeout(Socket &s, int fd, int name)
+{
+    constexpr int kTries = 16;
+    const bool receives = name == option::kReceiveTimeoutOld;
+    OldTime time = {};
+    OldTime noted = {};
+    bool known = read_time(fd, name, time);
+    for (int i = 0; i < kTries && known; ++i) {
+        const bool none = time.seconds == 0 && time.microseconds == 0;
+        if (!none || (s.no_wait & (receives ? kReceiveAtOnce : kSendAtOnce)) == 0)
+            set_timeout(s, receives, time.seconds, time.microseconds);
+        noted = time;
+        known = read_time(fd, name, time);
+        if (time.seconds == noted.seconds && time.microseconds == noted.microseconds)
+            return;
+    }
+}
+
+} // namespace
+
 void read_timeouts(Socket &s, int fd)
 {
-    for (const int name : {option::kReceiveTimeoutOld, option::kSendTimeoutOld}) {
-        OldTime value = {};
-        socklen_t size = sizeof value;
-        if (libc::real.getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0)
-            note_timeout(s, SOL_SOCKET, name, &value, size);
-    }
+    for (const int name : {option::kReceiveTimeoutOld, option::kSendTimeoutOld})
+        read_timeout(s, fd, name);
 }
 
 void read_inq(Socket &s, int fd)

@@ -82,7 +82,9 @@ void on_end(Stream &s, std::uint64_t total)
         settle(s);
         s.rx_lock.unlock();
     }
-    const bool heard = s.kernel_news.load(std::memory_order_acquire) || s.kernel_state.load() != 0;
+    constexpr std::uint32_t kTold = POLLRDHUP | POLLHUP | POLLERR; // above them it is counted
+    const bool heard =
+        s.kernel_news.load(std::memory_order_acquire) || (s.kernel_state.load(std::memory_order_relaxed) & kTold) != 0;
     notify(s, POLLIN | POLLOUT | (transport(s).ordered && !heard ? kBeforeEnd : 0));
 }
 
