@@ -22,7 +22,7 @@ public:
     // With the queue's lock held, in each read, of which it is the how manieth. True: it is time to look.
     bool due(unsigned reads) noexcept
     {
-        if (static_cast<int>(reads - next_) < 0) [[likely]]
+        if (next_ - reads - 1 < kMost) [[likely]] // it is one to kMost reads ahead; else behind, however far
             return false;
         return check(reads, core::monotonic_ns());
     }

@@ -183,7 +183,9 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
     if (peer->net == nullptr) {
         // Numbers are said by the senders, processes by the kernel.
         constexpr std::uint64_t kOurs = std::uint64_t{1} << 32; // above all numbers of names
-        if (peer->greeted && peer->leads_to(inlet.incarnation()) && inlet.pid() != peer->out->pid())
+        look_after(*peer);
+        if (peer->greeted && peer->out->connected() && peer->leads_to(inlet.incarnation()) &&
+            inlet.pid() != peer->out->pid())
             inlet.call_it(kOurs + rings_joined_);
         end_predecessor(*peer, inlet.incarnation());
     }
