@@ -50,7 +50,8 @@ def available(run, switch):
 def test_switch(run, switch, sides):
     available(run, switch)
     if switch.startswith("User"):
-        os.chown(run.shm, hardened.USER, hardened.USER)
+        number = hardened.user_of(run.work)
+        os.chown(run.shm, number, number)
     accelerated = ACCELERATED[switch][len(sides) == 1]
     wanted = {}
     got = {}

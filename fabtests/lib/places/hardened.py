@@ -18,6 +18,7 @@ import resource
 import struct
 import subprocess
 import sys
+import zlib
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -25,7 +26,7 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x20000, 0x8000000, 0x10000000
 ALL_NAMESPACES = 0x02000000 | 0x04000000 | CLONE_NEWIPC | CLONE_NEWUSER | 0x20000000 | 0x40000000 | CLONE_NEWNS
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_SET_MDWE = 38, 24, 65
-USER = 61184  # the first that systemd gives to a DynamicUser
+USERS = range(61184, 65520)  # those that systemd gives to a DynamicUser
 NOT_HERE = 77  # exit status: the switch can't be had here
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[3])  # what is to be run lies in there
 
@@ -245,11 +246,17 @@ def users():
             file.write(text)
 
 
-def user():
+def user_of(keep):
+    """Of the processes of one case, which has this folder, and hardly another's: RLIMIT_NPROC counts all that a user has."""
+    return USERS[zlib.crc32(str(keep).encode()) % len(USERS)]
+
+
+def user(keep):
+    number = user_of(keep)
     try:
         os.setgroups([])
-        os.setresgid(USER, USER, USER)
-        os.setresuid(USER, USER, USER)
+        os.setresgid(number, number, number)
+        os.setresuid(number, number, number)
     except OSError as error:
         raise NotHere(f"setgroups(), setresuid(): {error.strerror}") from error
 
@@ -306,8 +313,8 @@ SWITCHES = {
     "InaccessiblePaths=/dev/shm": lambda keep: over("/dev/shm", "tmpfs", "mode=000", MS_RDONLY),
     "ReadOnlyPaths=/dev/shm": lambda keep: read_only_shm(),
     "CapabilityBoundingSet=": lambda keep: no_capabilities(),
-    "User": lambda keep: user(),
-    "User,LimitNPROC=1": lambda keep: (limit(resource.RLIMIT_NPROC, 1), user()),
+    "User": user,
+    "User,LimitNPROC=1": lambda keep: (limit(resource.RLIMIT_NPROC, 1), user(keep)),
     "LimitAS=96M": lambda keep: limit(resource.RLIMIT_AS, 96 << 20),
     "LimitFSIZE=64K": lambda keep: limit(resource.RLIMIT_FSIZE, 64 << 10),
     "LimitMEMLOCK=0": lambda keep: limit(resource.RLIMIT_MEMLOCK, 0),

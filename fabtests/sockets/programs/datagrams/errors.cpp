@@ -105,12 +105,12 @@ SCENARIO(refused_fails_the_next_call)
         refused.send();
         refused.look_around("refused");
         me.show("receive", ::recv(me.link.fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT));
+        refused.take_from_queue(); // so that the next answer is the only one there
         refused.send();
         me.show("send to the peer", send_to(me.link.fd, "lost", 4, me.link.other));
         me.show("again", send_to(me.link.fd, "sent", 4, me.link.other));
         me.take("unread", me.link.fd, MSG_DONTWAIT);
-        for (int i = 0; i < 2; ++i)
-            refused.take_from_queue();
+        refused.take_from_queue();
         refused.look_around("queue taken");
     }
     me.step();
