@@ -83,8 +83,8 @@ bool read_time(int fd, int name, OldTime &time)
     return libc::real.getsockopt(fd, SOL_SOCKET, name, &time, &size) == 0 && size == sizeof time;
 }
 
-// Another thread may set one meanwhile, and note that: what is noted last has to be what holds. One that is over at once
-// reads as none: what is known of it stays.
+// Another thread may set one meanwhile, and note that: what is noted last has to be what holds. One that is over at
+// once reads as none: what is known of it stays.
 void read_timeout(Socket &s, int fd, int name)
 {
     constexpr int kTries = 16;

@@ -202,8 +202,8 @@ bool admits_option(Stream &s, int level, int name)
     return admit_option(s, level, name, rule.reason, rule.heir);
 }
 
-// Whether sockets that are accepted need the kernel for what has been set: not by a switch that is off, nor for leave to
-// send in a way that goes by the kernel anyway (gRPC's listeners have it).
+// Whether sockets that are accepted need the kernel for what has been set: not by a switch that is off, nor for leave
+// to send in a way that goes by the kernel anyway (gRPC's listeners have it).
 static bool is_for_kernel(int level, int name, const void *value, socklen_t len)
 {
     if (level == SOL_SOCKET && name == SO_ZEROCOPY)
