@@ -24,6 +24,8 @@ using local::KeptRing;
 
 namespace {
 
+// One message without a receive: bytes. What is said to be longer is as if there was no memory for it.
+constexpr std::uint64_t kLongestKept = std::uint64_t{1} << 32;
 // A look that finds nothing lets in so many bytes more of what it has to look through.
 constexpr std::uint64_t kMoreHeld = std::uint64_t{1} << 20;
 // Entries of the receiving queue, where the program awaits what is behind them and doesn't read that queue.
@@ -200,7 +202,8 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
         VMA_WARN(ep_data, "%llu MiB of messages wait for receives: more are taken only while something else is awaited",
                  static_cast<unsigned long long>(held_ >> 20));
     told_of_bound_ = true;
-    return tagged_.any_posted() || untagged_.any_posted() || operations_.used() != 0;
+    const bool awaits = tagged_.any_posted() || untagged_.any_posted() || operations_.used() != 0;
+    return awaits && bytes <= kMostHeld; // no peer has us take memory for whatever length it says
 }
 
 // Who looks, or tries, again and again, and posts nothing.
@@ -238,7 +241,8 @@ Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::
     const bool bound = in.inlet != nullptr && (form == Message::Form::whole || bytes != 0);
     Message *const message = !bound || has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
     if (message != nullptr && bytes != 0) {
-        message->bytes.reset(static_cast<std::byte *>(std::malloc(bytes)));
+        if (bytes <= kLongestKept)
+            message->bytes.reset(static_cast<std::byte *>(std::malloc(bytes)));
         if (!message->bytes) {
             messages_.give_back(*message);
             stalled_.store(true, std::memory_order_relaxed);
