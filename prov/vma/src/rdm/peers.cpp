@@ -197,7 +197,6 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
 // now is the later one, whatever we have heard of either's end, and in which order.
 void RdmEndpoint::end_predecessor(Peer &peer, std::uint64_t incarnation) noexcept
 {
-    look_after(peer);
     if (peer.greeted && !peer.leads_to(incarnation) && peer.out->is_succeeded())
         lost(peer);
     peer.out->expect_somebody();
