@@ -29,7 +29,7 @@ from checks.whole_programs import pytest
 UNSTABLE = LOGS / "unstable.txt"
 LINKER = "-fuse-ld=lld"  # of tests: a program with AddressSanitizer takes 0.35 s in place of 1.3 to 1.8
 # Builds that end with the check. Lines are all that a report names; full debug information takes a quarter more time to compile.
-SANITIZED = {"asan": "-Og -g1", "tsan": "-O1 -g1"}
+SANITIZED = {"asan": "-Og -g1", "tsan": "-Og -g1"}
 TOGETHER = "contrib/checks/together.py"
 LINKED_TOGETHER = f"{LINKER} -Wl,-z,muldefs"  # where a test has its own of what a source defines, and needs another one of the same object
 TAIL = 40  # lines of a failed stage's log that are shown
@@ -51,7 +51,7 @@ def make_more(stage, *goals):
         return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *goals) != 0
 
 
-def make_check(stage, folder, *arguments, goals=("all",), linked=()):
+def make_check(stage, folder, *arguments, goals=("all",), linked=(), env=None):
     """Makes the goals, runs `make check`, and counts what automake's test drivers print of each case. `linked`: how tests are."""
     # Built first and apart: a compile error then is the build's failure, and stops here. check-TESTS is `check` without
     # the programs that only pytest starts. One after the other: goals may be a make of their own, and two of them at once
@@ -59,7 +59,7 @@ def make_check(stage, folder, *arguments, goals=("all",), linked=()):
     make = ["make", "-C", folder, f"-j{stage.jobs}"]
     if any(stage.run(*make, goal) for goal in goals) or stage.run(*make, "check-TESTS", "TESTS=", *linked):
         return [Case("build", FAIL)]
-    status = stage.run(*make, "check-TESTS", *arguments, env=patience())
+    status = stage.run(*make, "check-TESTS", *arguments, env={**patience(), **(env or {})})
     return count_verdicts(stage, folder, status)
 
 
@@ -116,6 +116,9 @@ def stage_make_check(stage):
     return make_check(stage, BUILD, linked=[f"LDFLAGS={LINKER}"])
 
 
+SHORTER = {"VMA_TEST_STEPS": "500000"}  # of random schedules: what a sanitizer sees in two million it sees in these
+
+
 def stage_asan(stage):
     folder = ROOT / "build-asan"
     compiler = (f"CXX={ROOT / TOGETHER} g++", f"CXXFLAGS={SANITIZED['asan']}", f"LDFLAGS={LINKED_TOGETHER}")
@@ -124,7 +127,7 @@ def stage_asan(stage):
     stage.run(ROOT / TOGETHER, "--table", cwd=folder)
     # Only what is run here is made.
     libraries = ("contrib/standard.hpp.gch", ".libs/libvma.so", ".libs/libvma-fi.so")
-    cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries)
+    cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries, env=SHORTER)
     names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "one_process", "semantics/semantics")
     programs = ["fabtests/lib/programs/begin", "fabtests/posix/programs/soak/soak", *(f"fabtests/sockets/programs/{name}" for name in names)]
     if stage.run("make", "-C", folder, f"-j{stage.jobs}", *programs):
@@ -140,8 +143,8 @@ def stage_tidy(stage):
     return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
 
 
-RUNS = {"stats": 25000}  # of a fuzzer by its corpus's name: one of these takes as long as five of others
-RUNS_OF_OTHERS = 100000
+RUNS = 100000
+RUNS_OF_PARTS = {"stats": (12500, 12500)}  # of a fuzzer by its corpus's name: one of these takes as long as five of others, so two processes share
 FUZZED = ("compat/test/config", "prov/vma/test/core", "prov/vma/test/inet", "util/vma_stats/test", "util/vmad/test")  # where fuzzers are, and their corpora
 
 
@@ -149,21 +152,23 @@ def stage_fuzz(stage):
     """Each fuzzer from its corpus on, with the sanitizers; what it finds is named and kept among the logs. The same inputs each
     time: a check that finds something new in old code tells nothing of what is checked. doc/inet.md says how to look for more."""
     corpora = sorted((corpus for tests in FUZZED for corpus in pathlib.Path(tests, "corpus").iterdir()), reverse=True)  # the longest early
-    programs = [str(corpus.parent.parent / f"fuzz_{corpus.name}") for corpus in corpora]
-    if make_more(stage, *programs):
+    programs = {corpus: str(corpus.parent.parent / f"fuzz_{corpus.name}") for corpus in corpora}
+    if make_more(stage, *programs.values()):
         return [Case("build", FAIL)]
 
-    def fuzz(corpus, program):
-        found, log = LOGS / f"found-{corpus.name}", stage.part(corpus.name)
+    def fuzz(corpus, seed, runs):
+        name = f"{corpus.name}-{seed}"
+        found, log = LOGS / f"found-{name}", stage.part(name)
         found.mkdir(exist_ok=True)
-        limits = ("-seed=1", f"-runs={RUNS.get(corpus.name, RUNS_OF_OTHERS)}", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1")
-        prefix = f"-artifact_prefix={LOGS}/{corpus.name}-"
-        if stage.run(BUILD / program, *limits, prefix, found, corpus, log=log):
-            return Case(program, FAIL, f"see {log.relative_to(ROOT)}", log.read_text(errors="replace"))
-        return Case(program, PASS)
+        limits = (f"-seed={seed}", f"-runs={runs}", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1")
+        program = programs[corpus]
+        if stage.run(BUILD / program, *limits, f"-artifact_prefix={LOGS}/{name}-", found, corpus, log=log):
+            return Case(f"{program} {seed}", FAIL, f"see {log.relative_to(ROOT)}", log.read_text(errors="replace"))
+        return Case(f"{program} {seed}", PASS)
 
+    parts = [(corpus, seed, runs) for corpus in corpora for seed, runs in enumerate(RUNS_OF_PARTS.get(corpus.name, (RUNS,)), 1)]
     with concurrent.futures.ThreadPoolExecutor(stage.jobs) as pool:
-        return list(pool.map(fuzz, corpora, programs))
+        return list(pool.map(lambda part: fuzz(*part), parts))
 
 
 AT_ONCE = 2  # pytests for each processor: one computes for less than half of its time
@@ -211,7 +216,7 @@ def stage_packages(stage):
 
 def stage_cross(stage):
     """For AArch64: what is built, and the unit tests that pass by an emulator."""
-    status = stage.run(sys.executable, "-B", "contrib/checks/cross.py", "--jobs", str(stage.jobs))
+    status = stage.run(sys.executable, "-B", "contrib/checks/cross.py", "--jobs", str(stage.jobs), env=patience())
     if status == 77:
         return [Case("cross.py", SKIP, stage.text().rstrip().splitlines()[-1])]
     return count_verdicts(stage, ROOT / "build-aarch64", status, cross_again)
@@ -219,6 +224,9 @@ def stage_cross(stage):
 
 def cross_again(stage, *_):
     return stage_cross(stage)
+
+
+OF_THE_TARBALL = [f"contrib/checks/{name}.py" for name in ("links", "listed", "man_pages", "man_params")]  # checks of what is in it
 
 
 def stage_distcheck(stage):
@@ -229,9 +237,11 @@ def stage_distcheck(stage):
     works = subprocess.run([*fixed, "true"], capture_output=True, check=False).returncode == 0
     compiler = f"CXX='../../{TOGETHER} g++' CXXFLAGS='{SANITIZED['tsan']}' LDFLAGS='{LINKED_TOGETHER}'"
     flags = f"DISTCHECK_CONFIGURE_FLAGS=--enable-tsan {compiler}"
-    # Nothing starts pytest's programs or benchmarks here; the folder of the former is in the tarball as it stands.
-    make = ["make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", flags, "fabtests_programs=", "noinst_PROGRAMS="]
-    status = stage.run(*(fixed if works else []), *make, env={"XZ_OPT": "-1"})  # nobody downloads it
+    # Nothing starts pytest's programs, benchmarks or tools here. The folder of the former is in the tarball as it stands, and packages are
+    # made of the same tarball, with the tools. Style checks that make-check has run look at nothing else here.
+    left_out = ("fabtests_programs=", "noinst_PROGRAMS=", "bin_PROGRAMS=", "sbin_PROGRAMS=", f"TESTS=$(unit_tests) {' '.join(OF_THE_TARBALL)}")
+    make = ["make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", flags, *left_out]
+    status = stage.run(*(fixed if works else []), *make, env={"XZ_OPT": "-1", **patience()})  # nobody downloads it
     tree = next((path for path in BUILD.glob("ofi-vma-*/_build/sub") if path.is_dir()), BUILD)
     cases = count_verdicts(stage, tree, status)
     for case in (tarball := Case("tarball", FAIL if status else PASS)), *cases:
@@ -361,6 +371,7 @@ class Progress:
         action, what = STAGES[name]
         with self.lock:
             self.begun += 1
+            self.pace.begin(name)
             number = f"[{self.begun}/{len(self.chosen)}]"
             print(f"{number} {name}: {what}{', aside' if aside else ''} ...", flush=True)
         stage = Stage(name, self.jobs, aside, STAGE_TIMEOUT * self.pace.pace() * (2 if aside else 1))
@@ -372,7 +383,7 @@ class Progress:
         now_idle, now_total = machine.processor_times()
         share = 100 * (now_idle - idle) / max(1, now_total - total)
         with self.lock:
-            self.pace.left.discard(name)
+            self.pace.end(name)
             self.times[name] = f"{time.monotonic() - start:.0f} s"
             print(f"{number} {name}: {count(cases)} ({self.times[name]}, processors {share:.0f} % idle)", flush=True)
             failed = [case for case in cases if case.status == FAIL]

@@ -68,11 +68,23 @@ def shorten_diffs():
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     name_known_differences(items)
-    part, parts = map(int, os.environ.get("FABTESTS_PART", "0/1").split("/"))  # every parts-th case, from that one on
-    others = [item for number, item in enumerate(items) if number % parts != part]
+    part, parts = map(int, os.environ.get("FABTESTS_PART", "0/1").split("/"))
+    groups = {}
+    for item in items:
+        groups.setdefault(subject(item), []).append(item)
+    if len(groups) < 4 * parts:  # too few for parts that take about as long as each other
+        groups = dict(enumerate([item] for item in items))
+    others = [item for number, group in enumerate(groups.values()) if number % parts != part for item in group]
     if others:
-        items[:] = items[part::parts]
+        gone = set(others)
+        items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=others)
+
+
+def subject(item):
+    """What a case shares with those that are compared with the same run on the kernel, which is then made once: all but the pairing."""
+    params = {name: str(value) for name, value in item.callspec.params.items() if name != "pair"} if hasattr(item, "callspec") else {}
+    return tuple(sorted(params.items())) or item.nodeid
 
 
 def known_differences():

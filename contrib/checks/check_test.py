@@ -112,8 +112,9 @@ class Minutes(unittest.TestCase):
 
     def after_the_first(self, pace):
         progress = check.Progress(list(check.STAGES), 2, 75)
-        progress.pace.left -= set(check.FIRST)
+        progress.pace.left -= set(check.FIRST[:-1])
         progress.pace.start -= pace * sum(machine.SECONDS[name] for name in check.FIRST)
+        progress.pace.end(check.FIRST[-1])
         return progress
 
     def test_each_stage_has_its_seconds(self):
@@ -130,6 +131,17 @@ class Minutes(unittest.TestCase):
             fit = [progress.pace.fits(name) for name in progress.pace.in_order()]
             self.assertEqual(fit, sorted(fit, reverse=True))
             self.assertTrue(fit[0] and not fit[-1])
+
+    def test_those_under_way_are_partly_done(self):
+        """Where tidy has ended beside lab, which goes on, what comes next is judged by the pace of before, and lab by what is left of it."""
+        progress, begun = self.after_the_first(1.4), 1.4 * (machine.SECONDS["lab"] + machine.SECONDS["tidy"]) - 10
+        for name in "lab", "tidy":
+            progress.pace.begin(name)
+            progress.pace.under_way[name] -= begun
+        progress.pace.start -= begun
+        progress.pace.end("tidy")
+        self.assertAlmostEqual(progress.pace.pace(), 1.4, places=1)
+        self.assertTrue(all(progress.pace.fits(name) for name in check.ASIDE if name in progress.pace.left))
 
     def test_short_ones_at_last(self):
         progress = self.after_the_first(3)

@@ -150,7 +150,7 @@ def test_both_ways(rxe, address):
     run.arrived()
 
 
-@pytest.mark.parametrize("mib", range(1, 9))
+@pytest.mark.parametrize("mib", (1, 2, 3, 5))
 def test_ends_about_the_switch(rxe, mib):
     """One side may be at its end, or have closed, while the other one has just been connected to its endpoint."""
     run = Streams(rxe, count=mib << 20)
