@@ -24,25 +24,74 @@ unsigned slice(const iovec *iov, unsigned count, std::uint64_t offset, std::uint
     return used;
 }
 
-int cma_copy(CmaDirection direction, pid_t peer, const iovec *ours, unsigned our_count, const iovec *theirs,
+namespace {
+
+iovec place_of(const CmaMark &mark) noexcept
+{
+    return {reinterpret_cast<void *>(static_cast<std::uintptr_t>(mark.address)), sizeof mark.number};
+}
+
+// How many bytes were moved; 0 with errno. The mark is read behind the bytes by the same call, which has looked for the
+// process once.
+std::uint64_t read_some(const CmaPeer &peer, iovec *ours, unsigned our_count, iovec *theirs, unsigned their_count,
+                        std::uint64_t length) noexcept
+{
+    std::uint64_t seen = 0;
+    ours[our_count] = {&seen, sizeof seen};
+    theirs[their_count] = place_of(peer.mark);
+    const ssize_t moved = ::process_vm_readv(peer.process, ours, our_count + 1, theirs, their_count + 1, 0);
+    if (moved < 0)
+        return 0;
+    const auto bytes = static_cast<std::uint64_t>(moved);
+    if (bytes < length && bytes != 0)
+        return bytes; // the rest is another call's, and what that one finds is true of this one
+    errno = bytes == 0 ? EFAULT : ECONNRESET;
+    return bytes == length + sizeof seen && seen == peer.mark.number ? length : 0;
+}
+
+std::uint64_t write_some(const CmaPeer &peer, const iovec *ours, unsigned our_count, const iovec *theirs,
+                         unsigned their_count) noexcept
+{
+    errno = ECONNRESET;
+    if (!cma_finds(peer))
+        return 0;
+    errno = EFAULT;
+    const ssize_t moved = ::process_vm_writev(peer.process, ours, our_count, theirs, their_count, 0);
+    return moved < 0 ? 0 : static_cast<std::uint64_t>(moved);
+}
+
+} // namespace
+
+bool cma_finds(const CmaPeer &peer) noexcept
+{
+    const int saved = errno;
+    std::uint64_t seen = 0;
+    const iovec ours{&seen, sizeof seen};
+    const iovec theirs = place_of(peer.mark);
+    const bool found = peer.process > 0 && ::process_vm_readv(peer.process, &ours, 1, &theirs, 1, 0) == sizeof seen &&
+                       seen == peer.mark.number;
+    errno = saved;
+    return found;
+}
+
+int cma_copy(CmaDirection direction, const CmaPeer &peer, const iovec *ours, unsigned our_count, const iovec *theirs,
              unsigned their_count, std::uint64_t length) noexcept
 {
     const int saved = errno;
-    std::uint64_t done = 0;
     int error = 0;
-    while (done < length) {
-        iovec here[kIovLimit];
-        iovec there[kIovLimit];
+    for (std::uint64_t done = 0; done < length;) {
+        iovec here[kIovLimit + 1];
+        iovec there[kIovLimit + 1];
         const unsigned here_count = slice(ours, our_count, done, length - done, here);
         const unsigned there_count = slice(theirs, their_count, done, length - done, there);
-        const ssize_t moved = direction == CmaDirection::read
-                                  ? ::process_vm_readv(peer, here, here_count, there, there_count, 0)
-                                  : ::process_vm_writev(peer, here, here_count, there, there_count, 0);
-        if (moved <= 0) {
-            error = moved < 0 ? errno : EFAULT;
+        const std::uint64_t moved = direction == CmaDirection::read
+                                        ? read_some(peer, here, here_count, there, there_count, length - done)
+                                        : write_some(peer, here, here_count, there, there_count);
+        if (moved == 0) {
+            error = cma_finds(peer) ? errno : ECONNRESET;
             break;
         }
-        done += static_cast<std::uint64_t>(moved);
+        done += moved;
     }
     errno = saved;
     return error;

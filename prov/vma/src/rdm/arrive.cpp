@@ -117,17 +117,13 @@ RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
     std::memcpy(&hello, in.body, sizeof hello);
     if (hello.magic != kHelloMagic || hello.version != kHelloVersion)
         return Took::lie;
-    std::uint64_t seen = 0;
-    const iovec ours{&seen, sizeof seen};
-    const iovec theirs{reinterpret_cast<void *>(static_cast<std::uintptr_t>(hello.probe_address)), sizeof seen};
-    const pid_t pid = in.inlet->pid();
-    const bool reached = pid > 0 && may_reach_ &&
-                         local::cma_copy(local::CmaDirection::read, pid, &ours, 1, &theirs, 1, sizeof seen) == 0 &&
-                         seen == hello.probe_nonce;
+    const local::CmaPeer memory{in.inlet->pid(), {hello.probe_address, hello.probe_nonce}};
+    const bool reached = may_reach_ && local::cma_finds(memory);
     in.sender().we_reach_it = reached ? Peer::Reach::yes : Peer::Reach::no;
+    in.sender().memory = memory;
     if (!reached)
         VMA_INFO(ep_data, "process %d can't be read from: its long messages go through the ring",
-                 static_cast<int>(pid));
+                 static_cast<int>(memory.process));
     Reply said;
     said.packet = {PacketOp::greeted, 0, static_cast<std::uint16_t>(reached ? 0 : FI_EACCES), 0, 0, 0};
     reply(in.whom(), std::move(said));

@@ -35,6 +35,7 @@ RdmEndpoint::RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept
 
 RdmEndpoint::~RdmEndpoint()
 {
+    nonce_.store(0, std::memory_order_seq_cst); // from here on buffers are the program's
     if (av_ != nullptr)
         av_->unwatch(watcher());
     close_network();

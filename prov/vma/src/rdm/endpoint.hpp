@@ -360,7 +360,9 @@ private:
     std::atomic<const void *> outside_{nullptr}; // the thread that has `lock_`, and is in a call of the owner's
     bool told_of_refusal_ = false;
     ofi::MrTable *mrs_ = nullptr;
-    std::uint64_t nonce_; // what peers read to see that they reach us
+    // What peers read to see that they reach us, as long as they may (local::CmaMark).
+    std::atomic<std::uint64_t> nonce_;
+    static_assert(sizeof nonce_ == sizeof(std::uint64_t));
 };
 
 } // namespace vma::rdm

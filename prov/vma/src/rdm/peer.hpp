@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "local/cma.hpp"
 #include "local/ring/outlet.hpp"
 #include "ofi/address.hpp"
 #include "rdm/network.hpp"
@@ -43,6 +44,7 @@ struct Peer {
         std::uint64_t incarnation = 0;
         std::uint64_t number = 0; // of the ring, among all that ever joined the endpoint
         Reach we_reach_it = Reach::unknown;
+        local::CmaPeer memory{};        // where we do
         std::uint32_t failed_write = 0; // number of its write in pieces of which one has failed, or the last one
         int failed_write_error = 0;
     };

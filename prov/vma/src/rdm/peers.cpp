@@ -97,7 +97,8 @@ int RdmEndpoint::greet(Peer &peer, Bell &bell) noexcept
     if (place == nullptr)
         return -FI_EAGAIN;
     const Packet packet{.op = PacketOp::hello, .flags = 0, .error = 0, .id = 0, .tag = 0, .size = sizeof(Hello)};
-    const Hello hello{kHelloMagic, kHelloVersion, reinterpret_cast<std::uintptr_t>(&nonce_), nonce_};
+    const Hello hello{kHelloMagic, kHelloVersion, reinterpret_cast<std::uintptr_t>(&nonce_),
+                      nonce_.load(std::memory_order_relaxed)};
     std::memcpy(place, &packet, sizeof packet);
     std::memcpy(place + sizeof packet, &hello, sizeof hello);
     peer.greeted = true;

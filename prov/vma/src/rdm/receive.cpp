@@ -284,9 +284,8 @@ int RdmEndpoint::pull(const Message &message, const Landing &landing) noexcept
     const Peer::Sender *const sender = message.peer->find_ring(message.ring);
     if (sender == nullptr || sender->we_reach_it != Peer::Reach::yes)
         return FI_ECONNRESET; // it is gone since
-    const int error = local::cma_copy(local::CmaDirection::read, sender->inlet->pid(), landing.iov, landing.iov_count,
-                                      message.iov, message.iov_count, landing.room);
-    return error == ESRCH ? FI_ECONNRESET : error;
+    return local::cma_copy(local::CmaDirection::read, sender->memory, landing.iov, landing.iov_count, message.iov,
+                           message.iov_count, landing.room);
 }
 
 void RdmEndpoint::discard(Message &message) noexcept

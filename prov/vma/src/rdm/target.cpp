@@ -103,8 +103,7 @@ int RdmEndpoint::copy_targets(const TargetList &targets, const Peer::Sender &sen
         const unsigned used = local::slice(theirs.parts, static_cast<unsigned>(theirs.count), done, length, there);
         done += length;
         const auto direction = to_them ? local::CmaDirection::write : local::CmaDirection::read;
-        const int error = local::cma_copy(direction, sender.inlet->pid(), parts, count, there, used, length);
-        return error == ESRCH ? FI_ECONNRESET : error;
+        return local::cma_copy(direction, sender.memory, parts, count, there, used, length);
     };
     return for_targets(*mrs_, targets, to_them ? FI_REMOTE_READ : FI_REMOTE_WRITE, copy);
 }

@@ -127,6 +127,10 @@ struct Side {
     }
 };
 
+// What each side shows of its memory: of a fork()'s two the same place.
+inline const std::uint64_t g_mark = 0x1234'5678'9abc'def1;
+inline const local::CmaMark kMark{reinterpret_cast<std::uintptr_t>(&g_mark), g_mark};
+
 inline void join_one(local::Endpoint &to, local::Endpoint &offered, const local::LinkPeer &peer)
 {
     local::EndpointOffer offer;
@@ -141,7 +145,7 @@ inline void join_one(local::Endpoint &to, local::Endpoint &offered, const local:
 inline void join(local::Endpoint &a, local::Endpoint &b, bool cma, bool guests = false)
 {
     static std::uint64_t links = 0;
-    const local::LinkPeer peer{getpid(), cma && !guests, guests ? ++links : 0};
+    const local::LinkPeer peer{getpid(), cma && !guests, guests ? ++links : 0, kMark};
     join_one(a, b, peer);
     join_one(b, a, peer);
 }
@@ -186,7 +190,7 @@ inline void join_over(int socket, Side &side, pid_t peer, bool cma)
     core::UniqueFd owned[local::kOfferFdCount];
     for (unsigned i = 0; i < local::kOfferFdCount; ++i)
         owned[i] = core::UniqueFd(fds[i]);
-    REQUIRE(side.endpoint().attach(offer, owned, {peer, cma, 0}) == 0);
+    REQUIRE(side.endpoint().attach(offer, owned, {peer, cma, 0, kMark}) == 0);
     char token = 0;
     REQUIRE(write(socket, &token, 1) == 1 && read(socket, &token, 1) == 1);
 }

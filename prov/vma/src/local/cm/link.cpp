@@ -315,11 +315,8 @@ bool Link::take_hello(const LinkMessage &message) noexcept
     hello_received_ = true;
     if (guest() != 0)
         return true;
-    std::uint64_t nonce = 0;
-    const iovec mine{&nonce, sizeof(nonce)};
-    const iovec theirs{reinterpret_cast<void *>(static_cast<std::uintptr_t>(message.probe_address)), sizeof(nonce)};
-    const ssize_t copied = peer_pid_ > 0 ? ::process_vm_readv(peer_pid_, &mine, 1, &theirs, 1, 0) : -1;
-    cma_ok_ = copied == static_cast<ssize_t>(sizeof(nonce)) && nonce == message.probe_nonce;
+    mark_ = {message.probe_address, message.probe_nonce};
+    cma_ok_ = cma_finds({peer_pid_, mark_});
     VMA_DEBUG(ep_ctrl, "link to process %d is up, single copy %s", static_cast<int>(peer_pid_),
               cma_ok_ ? "works" : "is not allowed");
     return true;

@@ -63,7 +63,7 @@ public:
     bool was_introduced() const noexcept { return origin_.introduced; }
     PassiveEndpoint *asked_for() const noexcept { return origin_.pep; }
     void ask_for_nobody() noexcept { origin_.pep = nullptr; } // it is closed
-    LinkPeer peer() const noexcept { return {peer_pid_, cma_ok_, origin_.guest}; }
+    LinkPeer peer() const noexcept { return {peer_pid_, cma_ok_, origin_.guest, mark_}; }
     bool is_up() const noexcept { return hello_received_; }      // the peer has looked at it
     std::uint16_t port() const noexcept { return origin_.port; } // initiator: the listener's
     uid_t peer_uid() const noexcept { return peer_uid_; }
@@ -103,6 +103,7 @@ private:
     Origin origin_;
     bool hello_received_ = false;
     bool cma_ok_ = false;
+    CmaMark mark_{};
     bool broken_ = false; // nothing can be sent any more; what the peer sent before is still read
 };
 

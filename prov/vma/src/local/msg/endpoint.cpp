@@ -362,7 +362,7 @@ int Endpoint::attach(const EndpointOffer &offer, core::UniqueFd fds[kOfferFdCoun
                  open_peer_doorbell(owner, std::move(fds[kFdTxDoorbell]), std::move(fds[kFdTxWake]), tx_doorbell))
         return error;
 
-    peer_pid_ = peer.pid;
+    peer_memory_ = {peer.pid, peer.mark};
     receiver.guest = peer.guest_link != 0;
     peer_tx_doorbell_ = std::move(tx_doorbell);
     sender.attach({std::move(segment), std::move(doorbell), offer.doorbell_bit, offer.region_len, peer.cma});

@@ -44,7 +44,7 @@ public:
     ofi::Domain &domain() const noexcept { return domain_; }
     void *context() const noexcept { return fid.fid.context; }
     bool enabled() const noexcept { return enabled_; }
-    pid_t peer_pid() const noexcept { return peer_pid_; }
+    const CmaPeer &peer_memory() const noexcept { return peer_memory_; }
     ofi::MrTable &mrs() const noexcept { return *mrs_; }
     ofi::MrObserver &mr_observer() noexcept { return mr_observer_; }
     bool shares_receives() const noexcept { return shared_ != nullptr; }
@@ -131,7 +131,7 @@ private:
     std::shared_ptr<PeerDoorbell> peer_tx_doorbell_;
     std::uint64_t region_bytes_ = 0;
     std::size_t rx_size_ = 0;
-    pid_t peer_pid_ = 0;
+    CmaPeer peer_memory_;
     bool enabled_ = false;
     bool attached_ = false;
     bool tx_selective_ = false;

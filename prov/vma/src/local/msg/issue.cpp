@@ -335,9 +335,9 @@ bool Sender::issue_cma(TxOp &op) noexcept
         const unsigned our_count = slice(op.iov, op.iov_count, done, op.rma[i].len, ours);
         const unsigned their_count = slice(key->iov, key->count, op.rma[i].addr - key->base, op.rma[i].len, theirs);
         op.provider_error = cma_copy(op.kind == TxKind::read ? CmaDirection::read : CmaDirection::write,
-                                     endpoint_->peer_pid(), ours, our_count, theirs, their_count, op.rma[i].len);
+                                     endpoint_->peer_memory(), ours, our_count, theirs, their_count, op.rma[i].len);
         if (op.provider_error)
-            op.error = FI_EIO;
+            op.error = op.provider_error == ECONNRESET ? FI_ECONNRESET : FI_EIO;
         done += op.rma[i].len;
     }
     control.rma_inside.store(0, std::memory_order_release);

@@ -229,7 +229,7 @@ Consumed Receiver::on_send_pull(const SlotHeader &header) noexcept
         iovec there[kIovLimit];
         const unsigned here_count = slice(entry.iov, entry.iov_count, current.done, step, here);
         const unsigned there_count = slice(theirs, pull.count, current.done, step, there);
-        error = cma_copy(CmaDirection::read, endpoint->peer_pid(), here, here_count, there, there_count, step);
+        error = cma_copy(CmaDirection::read, endpoint->peer_memory(), here, here_count, there, there_count, step);
         // The sender may have given its buffer back to the program when it closed: then these are other bytes. The look
         // is behind the copy, which the kernel's code has made in this thread.
         core::full_fence();
