@@ -21,7 +21,7 @@ void RdmEndpoint::answer_with(const Whom &whom, std::uint32_t id, int error, con
 {
     Peer &peer = whom.peer;
     const Packet packet{PacketOp::answer, 0, static_cast<std::uint16_t>(error), id, 0, 0};
-    if (peer.greeted && !peer.has_work() && peer.leads_to(whom.incarnation)) [[likely]] {
+    if (peer.greeted && !peer.has_work() && peer.leads_to(whom.identity)) [[likely]] {
         if (std::byte *const place = peer.claim(sizeof packet + length)) [[likely]] {
             Bell bell;
             RecordWriter record(place);
@@ -56,9 +56,9 @@ void RdmEndpoint::reply(const Whom &whom, Reply &&said) noexcept
     const bool first = peer.replies.empty();
     if (first && is_nobody(peer, bell))
         return; // there is nobody to be told
-    if (peer.greeted && !peer.leads_to(whom.incarnation))
+    if (peer.greeted && !peer.leads_to(whom.identity))
         return;
-    said.to = whom.incarnation;
+    said.to = whom.identity;
     if (peer.greeted && first && write_reply(peer, said, bell))
         return;
     peer.replies.push_back(std::move(said));

@@ -134,7 +134,7 @@ RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
 {
     if (in.length != 0 || in.inlet == nullptr)
         return Took::lie;
-    if (!in.peer.leads_to(in.whom().incarnation))
+    if (!in.peer.leads_to(in.whom().identity))
         return Took::taken; // of a predecessor of who reads our ring now
     in.peer.it_reaches_us = in.packet.error == 0 ? Peer::Reach::yes : Peer::Reach::no;
     VMA_INFO(ep_ctrl, "port %u: to %zu KiB in one record, beyond %s", static_cast<unsigned>(in.peer.port), kEager >> 10,
@@ -269,7 +269,7 @@ void RdmEndpoint::describe(Message *message, const Incoming &in, Message::Form f
     message->held = bytes + sizeof(Message);
     held_ += message->held;
     message->peer = &in.peer;
-    message->sender = in.whom().incarnation;
+    message->sender = in.whom().identity;
     message->ring = form == Message::Form::offer ? in.sender().number : 0;
     message->inlet = in.inlet;
     message->from = in.source();
@@ -386,7 +386,8 @@ Operation *RdmEndpoint::waiting_operation(const Incoming &in) noexcept
 {
     Operation *const operation = operations_.find(in.packet.id & 0xffff);
     const bool meant = operation != nullptr && operation->id() == in.packet.id && operation->peer == &in.peer &&
-                       may_be(operation->to, in.whom().incarnation) && operation->state == Operation::State::waiting;
+                       local::may_be(operation->to, in.whom().identity) &&
+                       operation->state == Operation::State::waiting;
     return meant ? operation : nullptr;
 }
 

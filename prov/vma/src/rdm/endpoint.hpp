@@ -153,7 +153,7 @@ private:
         std::uint64_t data;
 
         fi_addr_t source() const noexcept { return inlet != nullptr ? inlet->source() : peer.net->source; }
-        Whom whom() const noexcept { return {peer, inlet != nullptr ? inlet->incarnation() : peer.net->id}; }
+        Whom whom() const noexcept { return {peer, inlet != nullptr ? inlet->identity() : peer.net->id}; }
         Peer::Sender &sender() const noexcept { return *peer.sender_of(inlet); }
     };
 
@@ -186,9 +186,9 @@ private:
         return error != 0 && error != -FI_EAGAIN;
     }
     void look_after(Peer &peer) noexcept;
-    void end_predecessor(Peer &peer, std::uint64_t incarnation) noexcept;
+    void end_predecessor(Peer &peer, std::uint64_t identity) noexcept;
     void lost(Peer &peer) noexcept;
-    void fail_waiting(Peer &peer, std::uint64_t incarnation) noexcept;
+    void fail_waiting(Peer &peer, std::uint64_t identity) noexcept;
     void drop_streams(Peer &peer, const local::Inlet *inlet) noexcept;
 
     // Other hosts (network_peers.cpp).

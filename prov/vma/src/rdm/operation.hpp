@@ -38,7 +38,7 @@ struct Operation {
     void *context = nullptr;
     ofi::Cntr *counter = nullptr;
     Peer *peer = nullptr;
-    std::uint64_t to = 0;        // the incarnation that it is for
+    std::uint64_t to = 0;        // whom it is for
     iovec iov[ofi::kIovLimit]{}; // where it comes from, or, of what reads, goes to
     std::uint32_t iov_count = 0;
     TargetList targets{};        // of what is written in pieces

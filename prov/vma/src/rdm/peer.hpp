@@ -28,7 +28,7 @@ namespace vma::rdm {
 // for each other.
 struct Reply {
     Packet packet{};
-    std::uint64_t to = 0; // the incarnation that it is for
+    std::uint64_t to = 0; // whom it is for
     Bytes bytes;
     std::size_t length = 0;
     TargetList source{}; // of a read whose bytes go through the ring: where they are
@@ -41,7 +41,7 @@ struct Peer {
     // An endpoint that has the port, or had it, and whose ring we read; on another host, all that ever had it.
     struct Sender {
         const local::Inlet *inlet = nullptr; // nullptr: on another host
-        std::uint64_t incarnation = 0;
+        std::uint64_t identity = 0;
         std::uint64_t number = 0; // of the ring, among all that ever joined the endpoint
         Reach we_reach_it = Reach::unknown;
         local::CmaPeer memory{};        // where we do
@@ -68,7 +68,7 @@ struct Peer {
 
     // Who reads what we write, or did last.
     std::uint64_t reader() const noexcept { return net == nullptr ? out->leads_to() : net->id; }
-    bool leads_to(std::uint64_t incarnation) const noexcept { return may_be(reader(), incarnation); }
+    bool leads_to(std::uint64_t identity) const noexcept { return local::may_be(reader(), identity); }
     // Whom the ring is of; nullptr: of nobody that has joined.
     Sender *sender_of(const local::Inlet *inlet) noexcept
     {
@@ -77,10 +77,10 @@ struct Peer {
         return found != senders.end() ? &*found : nullptr;
     }
     // A ring of that endpoint's, which was not read to its end yet.
-    const Sender *find_sender(std::uint64_t incarnation) const noexcept
+    const Sender *find_sender(std::uint64_t identity) const noexcept
     {
-        const auto found = std::find_if(senders.begin(), senders.end(), [incarnation](const Sender &sender) {
-            return may_be(sender.incarnation, incarnation);
+        const auto found = std::find_if(senders.begin(), senders.end(), [identity](const Sender &sender) {
+            return local::may_be(sender.identity, identity);
         });
         return found != senders.end() ? &*found : nullptr;
     }

@@ -149,14 +149,14 @@ void RdmEndpoint::lost(Peer &peer) noexcept
 
 // What waits for an answer of an endpoint of which nothing more comes, but for what was written into a ring that it
 // still reads.
-void RdmEndpoint::fail_waiting(Peer &peer, std::uint64_t incarnation) noexcept
+void RdmEndpoint::fail_waiting(Peer &peer, std::uint64_t identity) noexcept
 {
     peer.first_leaving = peer.last_leaving = nullptr;
     if (peer.outstanding == 0)
         return;
-    const bool reads = peer.greeted && peer.leads_to(incarnation);
+    const bool reads = peer.greeted && peer.leads_to(identity);
     operations_.for_each([&](Operation &operation) {
-        const bool its = operation.peer == &peer && (peer.net != nullptr || may_be(operation.to, incarnation));
+        const bool its = operation.peer == &peer && (peer.net != nullptr || local::may_be(operation.to, identity));
         if (its && operation.state >= Operation::State::leaving && (operation.lost || !reads))
             finish(operation, FI_ECONNRESET);
     });
@@ -182,23 +182,18 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
         return;
     ++rings_joined_;
     if (peer->net == nullptr) {
-        // Numbers are said by the senders, processes by the kernel.
-        constexpr std::uint64_t kOurs = std::uint64_t{1} << 32; // above all numbers of names
         look_after(*peer);
-        if (peer->greeted && peer->out->connected() && peer->leads_to(inlet.incarnation()) &&
-            inlet.pid() != peer->out->pid())
-            inlet.call_it(kOurs + rings_joined_);
-        end_predecessor(*peer, inlet.incarnation());
+        end_predecessor(*peer, inlet.identity());
     }
-    peer->senders.push_back({.inlet = &inlet, .incarnation = inlet.incarnation(), .number = rings_joined_});
+    peer->senders.push_back({.inlet = &inlet, .identity = inlet.identity(), .number = rings_joined_});
     peer->name = inlet.raw_source();
 }
 
 // Somebody writes to us from the port. Where our own ring leads to another endpoint, the one of them that has the name
 // now is the later one, whatever we have heard of either's end, and in which order.
-void RdmEndpoint::end_predecessor(Peer &peer, std::uint64_t incarnation) noexcept
+void RdmEndpoint::end_predecessor(Peer &peer, std::uint64_t identity) noexcept
 {
-    if (peer.greeted && !peer.leads_to(incarnation) && peer.out->is_succeeded())
+    if (peer.greeted && !peer.leads_to(identity) && peer.out->is_succeeded())
         lost(peer);
     peer.out->expect_somebody();
 }
@@ -211,8 +206,8 @@ void RdmEndpoint::left(Inlet &inlet) noexcept
     drop_streams(*peer, &inlet);
     std::erase_if(peer->senders, [&inlet](const Peer::Sender &sender) { return sender.inlet == &inlet; });
     look_after(*peer);
-    if (peer->find_sender(inlet.incarnation()) == nullptr)
-        fail_waiting(*peer, inlet.incarnation());
+    if (peer->find_sender(inlet.identity()) == nullptr)
+        fail_waiting(*peer, inlet.identity());
 }
 
 // Messages of which nothing more comes.

@@ -42,17 +42,12 @@ struct Receive : Posted {
     std::uint32_t index = 0;
 };
 
-// Which endpoint an answer is for: a peer is who has a port, and that may be another one by now. The incarnation is the
-// number of its name (local::PortName::incarnation()), or what an endpoint on another host calls itself; 0: unknown.
+// Which endpoint an answer is for: a peer is who has a port, and that may be another one by now. The identity is what
+// local::identity_of() says, or what an endpoint on another host calls itself; 0: unknown.
 struct Whom {
     Peer &peer;
-    std::uint64_t incarnation;
+    std::uint64_t identity;
 };
-// Whether two that were heard of may be one.
-constexpr bool may_be(std::uint64_t incarnation, std::uint64_t other) noexcept
-{
-    return incarnation == other || incarnation == 0 || other == 0;
-}
 
 // What a completion says of a message.
 struct Told {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "core/fd.hpp"
@@ -47,6 +48,20 @@ private:
 
 // Of the listener that a socket was connected to by a name. 0: unknown.
 std::uint32_t incarnation_behind(int socket) noexcept;
+
+// Which endpoint of all that ever have a name: its process, of which the kernel tells, and its incarnation, which an
+// endpoint says of itself. So nobody can call himself another process's, whoever is heard of first.
+constexpr std::uint64_t identity_of(pid_t process, std::uint32_t incarnation) noexcept
+{
+    return std::uint64_t{static_cast<std::uint32_t>(process)} << 32 | incarnation;
+}
+// Whether two that were heard of may be one. 0: nothing is known of it, or, in the lower half, of its incarnation.
+constexpr bool may_be(std::uint64_t identity, std::uint64_t other) noexcept
+{
+    const std::uint64_t differ = identity ^ other;
+    return differ == 0 || identity == 0 || other == 0 ||
+           (differ >> 32 == 0 && (static_cast<std::uint32_t>(identity) == 0 || static_cast<std::uint32_t>(other) == 0));
+}
 
 class Directory : public std::enable_shared_from_this<Directory>
 {

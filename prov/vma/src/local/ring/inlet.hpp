@@ -11,6 +11,7 @@
 
 #include "core/fd.hpp"
 #include "core/spinlock.hpp"
+#include "local/cm/directory.hpp"
 #include "local/cm/event_source.hpp"
 #include "local/ring/inlets.hpp"
 #include "local/ring/kept.hpp"
@@ -49,10 +50,8 @@ public:
     fi_addr_t source() noexcept;
     const ofi::Address &raw_source() const noexcept { return source_; }
     const ofi::Address &group() const noexcept { return group_; }
-    // Which endpoint of those that ever have that name, as it says (PortName::incarnation()). 0: it doesn't.
-    std::uint64_t incarnation() const noexcept { return incarnation_; }
-    // Of one that can't be who it says.
-    void call_it(std::uint64_t incarnation) noexcept { incarnation_ = incarnation; }
+    // Which endpoint of those that ever have that name (identity_of()); of its incarnation it may say nothing.
+    std::uint64_t identity() const noexcept { return identity_of(pid_, incarnation_); }
 
     Inlet *next = nullptr; // in one of the endpoint's lists
     void *user = nullptr;  // the endpoint's own
@@ -80,8 +79,8 @@ private:
     fi_addr_t source_addr_ = FI_ADDR_NOTAVAIL;
     core::SpinLock socket_lock_; // under the CM lock and the queue's
     core::UniqueFd socket_;
-    pid_t pid_ = -1; // unknown
-    std::uint64_t incarnation_ = 0;
+    pid_t pid_ = -1;                // unknown
+    std::uint32_t incarnation_ = 0; // as it says
     ofi::Address source_;
     ofi::Address group_; // empty unless the ring is for datagrams to one
 };

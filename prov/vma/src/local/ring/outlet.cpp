@@ -90,7 +90,7 @@ bool Outlet::connect() noexcept
         return false;
     socket_ = std::move(socket);
     peer_ = peer;
-    leads_to_ = incarnation_behind(socket_.get());
+    leads_to_ = identity_of(peer, incarnation_behind(socket_.get()));
     connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true) &&
                  (told_ == nullptr || told_->let_wake(socket_.get()));
     next_try_ = 0; // a receiver that goes and comes back is found at once
@@ -151,7 +151,7 @@ bool Outlet::is_succeeded() noexcept
     if (!socket)
         return error == -FI_ECONNREFUSED;
     const std::uint32_t present = incarnation_behind(socket.get());
-    return present != 0 && present != leads_to_;
+    return present != 0 && present != static_cast<std::uint32_t>(leads_to_);
 }
 
 void Outlet::disconnect() noexcept

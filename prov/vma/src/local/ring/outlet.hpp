@@ -123,8 +123,8 @@ public:
     // may have come since.
     int open() noexcept;
     bool connected() const noexcept { return connected_; }
-    // Of whose the ring is, or was last (PortName::incarnation()). 0: unknown.
-    std::uint32_t leads_to() const noexcept { return leads_to_; }
+    // Of whose the ring is, or was last (identity_of()). 0: of nobody.
+    std::uint64_t leads_to() const noexcept { return leads_to_; }
     // Whether who reads the ring certainly has the name no more. It asks by a connection: for rare cases.
     bool is_succeeded() noexcept;
     // The reader has closed its endpoint.
@@ -178,7 +178,7 @@ private:
     int refusal_ = -FI_ECONNREFUSED; // while not connected
     pid_t peer_ = -1;
     std::uint32_t incarnation_ = 0;
-    std::uint32_t leads_to_ = 0;
+    std::uint64_t leads_to_ = 0;
     RingEndpoint *told_;
 };
 
