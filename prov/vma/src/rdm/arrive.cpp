@@ -188,8 +188,21 @@ void RdmEndpoint::deliver(Receive &receive, const Incoming &in) noexcept
         answer(in.whom(), in.packet.id, 0);
 }
 
-// The bound is for who receives slower than others send. Whoever waits for one message, or for an answer, may find it
-// behind any number of others only, so that the rings go on then.
+// Something that may be behind any number of messages: one of them, an answer, or what a peer does with memory that is
+// there for it. Of the last nothing tells but that memory, which another thread may register right now: that one sees
+// that the rings stand still, or its memory is seen here.
+bool RdmEndpoint::awaits_something() noexcept
+{
+    if (tagged_.any_posted() || untagged_.any_posted() || operations_.used() != 0 || mrs_->exposes())
+        return true;
+    if (stalled_.exchange(true, std::memory_order_seq_cst) || !mrs_->exposes())
+        return false;
+    stalled_.store(false, std::memory_order_relaxed);
+    return true;
+}
+
+// The bound is for who receives slower than others send. Whoever waits for one certain thing may find it behind any
+// number of messages only, so that the rings go on then.
 bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
 {
     if (held_ == 0 || held_ + bytes <= most_held_) [[likely]]
@@ -198,8 +211,7 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
         VMA_WARN(ep_data, "%llu MiB of messages wait for receives: more are taken only while something else is awaited",
                  static_cast<unsigned long long>(held_ >> 20));
     told_of_bound_ = true;
-    const bool awaits = tagged_.any_posted() || untagged_.any_posted() || operations_.used() != 0;
-    return awaits && bytes <= kMostHeld; // no peer has us take memory for whatever length it says
+    return bytes <= kMostHeld && awaits_something(); // no peer has us take memory for whatever length it says
 }
 
 // Who looks, or tries, again and again, and posts nothing.

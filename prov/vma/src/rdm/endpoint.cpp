@@ -45,6 +45,7 @@ RdmEndpoint::~RdmEndpoint()
             closing_ = true;
             set_polled(false);
         }
+        mrs_->unwatch(this);
         mrs_->remove_source(rx_queue_->source());
         local::part(*tx_queue_, *rx_queue_);
     }
@@ -64,6 +65,7 @@ int RdmEndpoint::prepare() noexcept
     if (const int error = local::accompany(*tx_queue_, *rx_queue_))
         return error;
     mrs_->add_source(rx_queue_->source());
+    mrs_->watch({[](void *object) noexcept { static_cast<RdmEndpoint *>(object)->unstall(); }, this});
     accompanied_ = true;
     by_owner_ = srx_ != nullptr || rx_queue_->owners.any();
     if (srx_ != nullptr)

@@ -280,6 +280,7 @@ private:
     void fill(Message &message, const Incoming &in) noexcept;
     Receive *find_receive(const Incoming &in) noexcept;
     bool has_room_for(std::uint64_t bytes) noexcept;
+    bool awaits_something() noexcept;
     void look_further() noexcept;
     ssize_t looked_into(ssize_t result) noexcept;
     bool has_to_wait_for_queue() const noexcept;

@@ -156,6 +156,39 @@ void an_answer_behind_it(void **)
     receive_others(b, sent);
 }
 
+// Whose memory is there for others may wait for what they do with it, receives nothing, and sleeps: then the rings go
+// on as soon as there is such memory.
+void a_write_behind_it(void **)
+{
+    for (const bool sleeps : {false, true}) {
+        OwnDirectory directory;
+        Rdm a;
+        Rdm b;
+        const fi_addr_t to_b = to(a, b);
+        std::uint64_t sent = send_all_that_is_kept(a, to_b, b);
+        pollfd waiting{-1, POLLIN, 0};
+        REQUIRE(fi_control(&b.cq->fid, FI_GETWAIT, &waiting.fd) == 0);
+        fid *waits[] = {&b.cq->fid};
+        while (sleeps && (fi_trywait(b.fabric, waits, 1) != 0 || poll(&waiting, 1, 0) != 0))
+            REQUIRE(fi_cq_read(b.cq, nullptr, 0) <= 0);
+        std::uint64_t number = 0;
+        std::uint64_t written = 0x1234567;
+        fid_mr *const mr = b.expose(&number, sizeof number, 7);
+        REQUIRE(!sleeps || poll(&waiting, 1, kPatience) == 1);
+        REQUIRE(again([&] { return fi_write(a.ep, &written, sizeof written, nullptr, to_b, 0, 7, &written); },
+                      {a.cq, b.cq}) == 0);
+        assert_ptr_equal(next_of(a.cq, {b.cq}).told.op_context, &written);
+        REQUIRE(number == written);
+        const std::vector<std::byte> block = pattern(kBlock, 1);
+        for (int i = 0; i < 1000; ++i, ++sent)
+            REQUIRE(again([&] { return fi_tinject(a.ep, block.data(), block.size(), to_b, kOther); }, {b.cq}) == 0);
+        REQUIRE(fi_read(a.ep, &written, sizeof written, nullptr, to_b, 0, 7, &written) == 0);
+        assert_ptr_equal(next_of(a.cq, {b.cq}).told.op_context, &written);
+        REQUIRE(fi_close(&mr->fid) == 0);
+        receive_others(b, sent);
+    }
+}
+
 // Both send all that they have, and receive afterwards: neither may wait for the other.
 void each_sends_first(void **)
 {
@@ -355,6 +388,7 @@ int main()
         cmocka_unit_test(what_nobody_receives),
         cmocka_unit_test(what_is_behind_it),
         cmocka_unit_test(an_answer_behind_it),
+        cmocka_unit_test(a_write_behind_it),
         cmocka_unit_test(each_sends_first),
         cmocka_unit_test(an_answer_behind_a_full_queue),
         cmocka_unit_test(both_at_once),

@@ -21,6 +21,7 @@ namespace vma::ofi {
 
 namespace {
 
+constexpr std::uint64_t kByPeers = FI_REMOTE_READ | FI_REMOTE_WRITE;
 constexpr std::uint64_t kAccessBits = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 // The pieces of [offset, offset + length): how many there are.
@@ -108,17 +109,41 @@ void MrTable::forget(MrObserver &observer) noexcept
 
 int MrTable::add(Mr &mr, std::uint64_t key, bool choose) noexcept
 {
-    const std::lock_guard guard(mutex_);
-    if (choose) {
-        do
-            key = next_key_++;
-        while (by_key_.contains(key));
-    } else if (key == FI_VMA_REGION_KEY || key == FI_KEY_NOTAVAIL || by_key_.contains(key)) {
-        return -FI_ENOKEY;
+    {
+        const std::lock_guard guard(mutex_);
+        if (choose) {
+            do
+                key = next_key_++;
+            while (by_key_.contains(key));
+        } else if (key == FI_VMA_REGION_KEY || key == FI_KEY_NOTAVAIL || by_key_.contains(key)) {
+            return -FI_ENOKEY;
+        }
+        by_key_[key] = &mr;
+        mr.fid.key = key;
     }
-    by_key_[key] = &mr;
-    mr.fid.key = key;
+    if ((mr.access & kByPeers) != 0 && exposed_.fetch_add(1, std::memory_order_seq_cst) == 0)
+        tell_watchers();
     return 0;
+}
+
+void MrTable::tell_watchers() noexcept
+{
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::lock_guard guard(counters_mutex_);
+    for (const MrWatcher &watcher : watchers_)
+        watcher.exposed(watcher.object);
+}
+
+void MrTable::watch(const MrWatcher &watcher) noexcept
+{
+    const std::lock_guard guard(counters_mutex_);
+    watchers_.push_back(watcher);
+}
+
+void MrTable::unwatch(const void *object) noexcept
+{
+    const std::lock_guard guard(counters_mutex_);
+    std::erase_if(watchers_, [object](const MrWatcher &watcher) { return watcher.object == object; });
 }
 
 void MrTable::remove(Mr &mr) noexcept
@@ -129,6 +154,8 @@ void MrTable::remove(Mr &mr) noexcept
         if (mr.granted)
             revoke_all();
     }
+    if ((mr.access & kByPeers) != 0)
+        exposed_.fetch_sub(1, std::memory_order_relaxed);
     release(mr.write_counter);
     release(mr.read_counter);
 }

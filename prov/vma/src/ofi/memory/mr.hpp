@@ -50,6 +50,12 @@ struct MrObserver {
     bool linked = false;
 };
 
+// Who has to know that there is memory which peers may access, when there was none before.
+struct MrWatcher {
+    void (*exposed)(void *object) noexcept = nullptr; // only attends to it soon, and takes no lock for it
+    void *object = nullptr;
+};
+
 class MrTable
 {
 public:
@@ -85,6 +91,12 @@ public:
     void add_source(const ProgressSource &source) noexcept;
     void remove_source(const ProgressSource &source) noexcept;
 
+    // Whether there is memory that peers may access. Who asks, and is to be told when it changes to that, has the
+    // answer before or the call after.
+    bool exposes() const noexcept { return exposed_.load(std::memory_order_seq_cst) != 0; }
+    void watch(const MrWatcher &watcher) noexcept;
+    void unwatch(const void *object) noexcept;
+
     // Calls describe(const Mr &) with the registration, under the table's lock, and notes that `observer` knows it.
     template <typename Describe> int grant(std::uint64_t key, MrObserver &observer, Describe &&describe) noexcept
     {
@@ -116,16 +128,19 @@ private:
     void revoke_all() noexcept;
     void count_in(std::uint64_t key, std::uint64_t access) noexcept;
     void release(Cntr *counter) noexcept;
+    void tell_watchers() noexcept;
 
     core::Mutex mutex_; // held while a peer's access is carried out, so that fi_close() waits for it
     std::unordered_map<std::uint64_t, Mr *> by_key_;
     MrObserver *observers_ = nullptr;
     std::uint64_t next_key_ = 1;
-    std::atomic<bool> counted_{false}; // a registration has had a counter
+    std::atomic<bool> counted_{false};    // a registration has had a counter
+    std::atomic<std::size_t> exposed_{0}; // registrations that peers may access
     // Never taken with the other one, under which a counter's progress may be.
     core::Mutex counters_mutex_;
     std::vector<Cntr *> counters_; // one for each binding
     std::vector<ProgressSource> sources_;
+    std::vector<MrWatcher> watchers_;
 };
 
 // The domain's table, made at the first use; nullptr without memory.
