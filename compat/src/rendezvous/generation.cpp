@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A System V segment, named by a symbolic link in the directory. It is marked for removal as soon as it is made, so it
-// goes with its last process, however that ends; and unlike a file's, its memory can't be cut off under us (SIGBUS).
-// Its number means something in one IPC namespace (ipc_namespaces(7)), so the link is named after that, and processes
-// of another one have words of their own.
+// A System V segment, named by a symbolic link in the directory. It goes with its last process, however that ends
+// (fleeting_segment.hpp); and unlike a file's, its memory can't be cut off under us (SIGBUS). Its number means
+// something in one IPC namespace (ipc_namespaces(7)), so the link is named after that, and processes of another one
+// have words of their own.
 //
 // No lock: a process may be stopped at any moment, and nobody waits for it. Links are counted, the highest holds; where
 // its segment is gone with its processes, the next number is taken, which link names make atomic, and which only who
@@ -21,6 +21,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/fleeting_segment.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 namespace vma::sock {
@@ -114,18 +115,11 @@ std::uint64_t find_newest(const Place &place, std::uint64_t keep)
     return newest;
 }
 
-Segment *make(Link &link)
+Segment *make(const char *directory, Link &link)
 {
-    link.id = ::shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | IPC_EXCL | 0600);
-    if (link.id < 0)
+    auto *const segment = static_cast<Segment *>(make_fleeting(directory, sizeof(Segment), link.id));
+    if (segment == nullptr)
         return nullptr;
-    void *const memory = ::shmat(link.id, nullptr, 0);
-    const int error = errno;
-    ::shmctl(link.id, IPC_RMID, nullptr); // others can attach while somebody is
-    errno = error;
-    if (memory == reinterpret_cast<void *>(-1))
-        return nullptr;
-    auto *const segment = static_cast<Segment *>(memory);
     segment->magic = kMagic;
     segment->cookie = link.cookie = random_cookie();
     return segment;
@@ -167,12 +161,13 @@ Generations *map_generations(const char *directory, std::uint32_t &id)
     Link own;
     Segment *made = nullptr;
     Generations *words = nullptr;
+    remove_half_made(directory);
     for (int i = 0; i < kTries && words == nullptr; ++i) {
         Link link;
         const std::uint64_t newest = find_newest(place, 0);
         words = attach_newest(place, newest, link);
         if (words == nullptr) {
-            made = made != nullptr ? made : make(own);
+            made = made != nullptr ? made : make(directory, own);
             const Published result = made != nullptr ? publish(place, newest, own) : Published::kFailed;
             if (result == Published::kFailed)
                 break;

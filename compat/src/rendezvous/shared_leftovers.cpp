@@ -17,6 +17,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/rendezvous/fleeting_segment.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rendezvous/owner.hpp"
 #include "compat/src/rendezvous/unread_links.hpp"
@@ -57,6 +58,13 @@ Segment *attach(int id)
 {
     void *const memory = ::shmat(id, nullptr, 0);
     return memory == reinterpret_cast<void *>(-1) ? nullptr : static_cast<Segment *>(memory);
+}
+
+// Behind the link that names it.
+Segment *make_named(key_t key, std::size_t size, int &id)
+{
+    id = ::shmget(key, size, IPC_CREAT | IPC_EXCL | SHM_NORESERVE | 0600);
+    return id >= 0 ? attach(id) : nullptr;
 }
 
 SharedLeftovers *describe_unread(Segment *segment, std::uint64_t length, const UnreadName &name, int id)
@@ -132,17 +140,18 @@ SharedLeftovers *make_unread(int fd, std::size_t room)
     UnreadLink link = {static_cast<key_t>(secret & INT32_MAX) | 1, secret, inode_of(fd), pid_space()};
     const UnreadPath path = link_path(name);
     const bool named = make_link(path, link);
-    const int id =
-        ::shmget(named ? link.key : IPC_PRIVATE, sizeof(Segment) + room, IPC_CREAT | IPC_EXCL | SHM_NORESERVE | 0600);
-    Segment *const segment = id >= 0 ? attach(id) : nullptr;
+    int id = -1;
+    Segment *const segment = named ? make_named(link.key, sizeof(Segment) + room, id)
+                                   : static_cast<Segment *>(make_fleeting(offers_directory(), sizeof(Segment) + room,
+                                                                          id)); // for this process and its children
     if (!named || segment == nullptr)
         VMA_LOG(kWarn,
                 "fd=%d: no %s for %zu unread bytes: %s; a process that gets the socket lacks them, or reads them again",
                 fd, named ? "shared memory" : path.text, room, strerror(errno));
-    if (!named || segment == nullptr)
-        remove_unread(path, id); // it stays with this process and its children
-    if (segment == nullptr)
+    if (segment == nullptr) {
+        remove_unread(path, id);
         return nullptr;
+    }
     segment->magic = kMagic;
     segment->secret = secret;
     return describe_unread(segment, 0, name, id);

@@ -80,14 +80,27 @@ int find_segment(const UnreadLink &link, shmid_ds &about, std::size_t least)
     return fits ? id : -1;
 }
 
-// What a filter of system calls may refuse is left to the next program that opens the directory.
+namespace {
+
+void remove_renamed(const UnreadPath &path, int id)
+{
+    ::shmctl(id, IPC_RMID, nullptr); // its memory goes when the last process drops it
+    ::unlink(path.text);
+}
+
+} // namespace
+
+// What a filter of system calls may refuse is left to the next program that opens the directory. So is what a process
+// leaves that is killed in here: a segment has a link, under this name or another one, for as long as it is there.
 void remove_unread(const UnreadPath &path, int id)
 {
     if (sandboxed())
         return;
-    ::unlink(path.text);
-    ::shmctl(id, IPC_RMID, nullptr); // its memory goes when the last process drops it
-    ::rmdir(unread_folder().text);   // if it is empty
+    UnreadPath renamed;
+    std::snprintf(renamed.text, sizeof renamed.text, "%.380s.%d", path.text, id);
+    ::rename(path.text, renamed.text);
+    remove_renamed(renamed, id);
+    ::rmdir(unread_folder().text); // if it is empty
 }
 
 std::uint64_t inode_of(int fd)
@@ -179,22 +192,31 @@ bool is_left_by_the_dead(const UnreadPath &path, std::uint64_t network, int &id)
     return (id < 0 || about.shm_nattch == 0) && !may_live(network, link, path);
 }
 
+void look_at(const char *folder, const char *entry)
+{
+    UnreadName name;
+    UnreadPath path;
+    UnreadLink link;
+    shmid_ds about = {};
+    int id = -1;
+    const int fields = std::sscanf(entry, "%" SCNx64 "-%" SCNx64 ".%d", &name.network, &name.cookie, &id);
+    std::snprintf(path.text, sizeof path.text, "%.300s/%.80s", folder, entry);
+    if (fields == 3)
+        remove_renamed(path, read_link(path, link) ? find_segment(link, about, 0) : -1);
+    else if (fields == 2 && is_left_by_the_dead(path, name.network, id))
+        remove_unread(path, id);
+}
+
 } // namespace
 
 void remove_unread_of_the_dead()
 {
-    DIR *const folder = ::opendir(unread_folder().text);
+    const UnreadPath path = unread_folder();
+    DIR *const folder = ::opendir(path.text);
     if (folder == nullptr)
         return;
-    while (const dirent *const entry = ::readdir(folder)) {
-        UnreadName name;
-        int id = -1;
-        if (std::sscanf(entry->d_name, "%" SCNx64 "-%" SCNx64, &name.network, &name.cookie) != 2)
-            continue;
-        const UnreadPath path = link_path(name);
-        if (is_left_by_the_dead(path, name.network, id))
-            remove_unread(path, id);
-    }
+    while (const dirent *const entry = ::readdir(folder))
+        look_at(path.text, entry->d_name);
     ::closedir(folder);
     ::rmdir(unread_folder().text);
 }
