@@ -213,10 +213,13 @@ void fall_back(Stream &s, bool keep_unread, Closing closing)
     close_endpoint(s, keep_unread, closing);
 }
 
+// Of two that leave at once each hears the other's END: no READY is to answer it, which asks the kernel three times.
 void stop_offloading(Stream &s)
 {
     if (!offloaded(s))
-        fall_back(s, true, Closing::kNow);
+        return fall_back(s, true, Closing::kNow);
+    const LockGuard guard(s.rx_lock);
+    s.rx.leaving |= transport(s).ordered;
 }
 
 } // namespace tcp

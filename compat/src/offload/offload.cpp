@@ -347,9 +347,11 @@ void try_ready(Socket &s)
     protocol(s).try_ready(s);
 }
 
+// Behind CREDIT for all that was used. That finds out without a system call that the peer has cut, or that no slot is
+// free.
 void tcp::try_ready(Stream &s)
 {
-    if (s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
+    if (s.rx.credit_due.load(std::memory_order_relaxed) || s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
         s.blocked_polls.load(std::memory_order_seq_cst) != 0 || !transport(s).may_be_ready(s) ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;

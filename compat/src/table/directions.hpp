@@ -98,7 +98,7 @@ struct Receiver {
     std::atomic<std::uint64_t> end_at{kNone};
     std::atomic<bool> returning{false};          // RETURN sent, not answered
     DueFlag credit_due;                          // CREDIT found no slot
-    bool leaving = false;                        // we have cut or said RETURN: no span comes after this one
+    bool leaving = false;                        // we cut, or say RETURN: no span comes after this one
     bool cut = false;                            // the peer can write nothing more, and all that it wrote is counted
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan

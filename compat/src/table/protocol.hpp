@@ -74,7 +74,7 @@ struct Protocol {
     // Behind start_leaving(): it is kernel-only again, at `until_ns` of CLOCK_MONOTONIC at the latest. No lock held.
     void (*finish_leaving)(Socket &s, std::int64_t until_ns, Heir heir, Closing closing);
     void (*fall_back)(Socket &s, bool keep_unread, Closing closing); // offload lock held
-    void (*stop_offloading)(Socket &s);     // offload lock held; one that is offloaded stays so
+    void (*stop_offloading)(Socket &s); // it leaves at once if it is offloaded, and stays so till then. Offload lock
     bool (*may_have_peer)(const Socket &s); // now, or one is about to find it
     void (*try_ready)(Socket &s);           // rx_lock or the poll lock held
     void (*share_unread)(Socket &s);        // rx_lock held

@@ -228,7 +228,7 @@ inline void note_extra(Socket &s, ReceiveExtra extra, bool on)
 // What every protocol does; the locks are taken in the order offload, tx, rx, the engine's poll lock, watchers.
 void try_ready(Socket &s); // rx_lock or the poll lock held
 // Takes the offer back, and an endpoint that is being connected. A socket that is offloaded by now stays so: its peer
-// may have sent bytes, which only RETURN brings back. No lock held.
+// may have sent bytes, which only RETURN brings back; it has to leave next. No lock held.
 void stop_offloading(Socket &s);
 // Closes the endpoint; the socket is kernel-only again, or will be once what is left is read. No lock held.
 void fall_back(Socket &s, bool keep_unread);

@@ -107,6 +107,27 @@ void a_socket_may_be_closed_before(void **)
     exchange(others);
 }
 
+thread_local int t_asked = 0;
+
+int count_getsockopt(int fd, int level, int name, void *value, socklen_t *size) noexcept
+{
+    ++t_asked;
+    return ::getsockopt(fd, level, name, value, size);
+}
+
+// Each of them hears the END of its peer, which is in this process too, before it leaves itself.
+void the_kernel_is_not_asked(void **)
+{
+    std::array<Pair, 8> pairs;
+    offload_all(pairs);
+    libc::real.getsockopt = count_getsockopt;
+    sock::return_before_fork();
+    libc::real.getsockopt = ::getsockopt;
+    assert_int_equal(t_asked, 0);
+    let_them_go();
+    exchange(pairs);
+}
+
 // A copy of which the provider does not hear would take what is left open for its own.
 void none_is_left_in_a_clone(void **)
 {
@@ -130,7 +151,7 @@ int main()
     static const CMUnitTest tests[] = {
         cmocka_unit_test(idle_ones_are_closed_behind_it), cmocka_unit_test(one_of_a_socket_waits),
         cmocka_unit_test(unread_bytes_close_it_at_once),  cmocka_unit_test(a_socket_may_be_closed_before),
-        cmocka_unit_test(none_is_left_in_a_clone),
+        cmocka_unit_test(the_kernel_is_not_asked),        cmocka_unit_test(none_is_left_in_a_clone),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
