@@ -16,7 +16,7 @@ inline constexpr rlim_t kRoomAbove = 128;   // numbers that are kept for ours be
 
 // The number that duplicate(lowest) makes, or -1 where nothing is to be gained or done. prlimit(new, old) is
 // prlimit(2) of this process and RLIMIT_NOFILE. Another thread may set the limit in the meantime: its limit stays. What
-// another thread opens or spawns in that moment has the raised one.
+// another thread opens or spawns in that moment has the raised one; who forks puts it back in the child.
 template <typename Prlimit, typename Duplicate>
 int duplicate_above(const rlimit &limit, Prlimit prlimit, Duplicate duplicate)
 {

@@ -2,23 +2,20 @@
 #include "compat/src/base/spare_room.hpp"
 
 #include <atomic>
-#include <bit>
-#include <cstdint>
 
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/this_thread.hpp"
 
 namespace vma::sock {
 
 namespace {
 
-constexpr unsigned kRooms = 8;
-constexpr std::uint32_t kAll = (1U << kRooms) - 1;
+constexpr int kRooms = 8;
 constexpr std::size_t kRoom = 16384;
 
-// In the child of a fork those stay taken that other threads had: the call that a handler has forked in goes on there.
 struct SpareRooms {
-    std::atomic<std::uint32_t> taken; // a bit each
+    std::atomic<const libc::ThisThread *> owners[kRooms]; // nullptr: it is free
     char bytes[kRooms][kRoom];
 };
 [[VMA_TABLE]] constinit SpareRooms g_spare_rooms = {};
@@ -30,17 +27,16 @@ void SpareRoom::take()
     if (place_ >= 0)
         return;
     const libc::Stretch stretch; // a handler that jumps finds it taken and noted, or not taken
-    std::uint32_t taken = g_spare_rooms.taken.load(std::memory_order_relaxed);
-    std::uint32_t mine;
-    do {
-        if (taken == kAll)
-            return;
-        mine = ~taken & (taken + 1);
-    } while (!g_spare_rooms.taken.compare_exchange_weak(taken, taken | mine, std::memory_order_acquire,
-                                                        std::memory_order_relaxed));
-    place_ = std::countr_zero(mine);
-    bytes_ = g_spare_rooms.bytes[place_];
-    size_ = kRoom;
+    for (int i = 0; i < kRooms; ++i) {
+        const libc::ThisThread *owner = g_spare_rooms.owners[i].load(std::memory_order_relaxed);
+        if (owner != nullptr || !g_spare_rooms.owners[i].compare_exchange_strong(
+                                    owner, &libc::t_libc, std::memory_order_acquire, std::memory_order_relaxed))
+            continue;
+        place_ = i;
+        bytes_ = g_spare_rooms.bytes[i];
+        size_ = kRoom;
+        return;
+    }
 }
 
 void SpareRoom::give_back()
@@ -48,8 +44,16 @@ void SpareRoom::give_back()
     if (place_ < 0)
         return;
     const libc::Stretch stretch;
-    g_spare_rooms.taken.fetch_and(~(1U << place_), std::memory_order_release);
+    g_spare_rooms.owners[place_].store(nullptr, std::memory_order_release);
     place_ = -1;
+}
+
+// The call that a handler has forked in goes on in the child.
+void SpareRoom::after_fork_in_child()
+{
+    for (std::atomic<const libc::ThisThread *> &owner : g_spare_rooms.owners)
+        if (owner.load(std::memory_order_relaxed) != &libc::t_libc)
+            owner.store(nullptr, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

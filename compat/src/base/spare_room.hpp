@@ -18,6 +18,10 @@ public:
     // Behind a libc::WhenLeft for give_back(), where the call can be left. Again, where it was in vain.
     void take();
     void give_back(); // again, too
+
+    // Those of other threads, which the child doesn't have, are free again.
+    static void after_fork_in_child();
+
     char *bytes() { return bytes_; }
     std::size_t size() const { return size_; }
 

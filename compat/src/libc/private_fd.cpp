@@ -31,17 +31,49 @@ int below_limit(const rlimit &limit)
     return top > 2 * room ? top - room : top / 2;
 }
 
+// While this thread may have the limit raised.
+class Raising
+{
+public:
+    explicit Raising(rlim_t instead_of)
+    {
+        g_private.limit.store(instead_of, std::memory_order_relaxed);
+        g_private.raised_by.fetch_add(1, std::memory_order_seq_cst);
+    }
+    ~Raising() // a handler may have forked meanwhile, and this be the child
+    {
+        unsigned by = g_private.raised_by.load(std::memory_order_relaxed);
+        while (by != 0 && !g_private.raised_by.compare_exchange_weak(by, by - 1, std::memory_order_seq_cst)) {
+        }
+    }
+    Raising(const Raising &) = delete;
+    Raising &operator=(const Raising &) = delete;
+};
+
 int duplicate_high(int fd)
 {
     const auto duplicate = [=](int lowest) { return real.fcntl(fd, F_DUPFD_CLOEXEC, lowest); };
     rlimit limit = {};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return duplicate(3);
+    const Raising noted(limit.rlim_cur);
     const int above = duplicate_above(limit, set_limit, duplicate);
     return above >= 0 ? above : duplicate(below_limit(limit));
 }
 
 } // namespace
+
+void limit_after_fork_in_child()
+{
+    rlimit now = {};
+    if (g_private.raised_by.exchange(0, std::memory_order_seq_cst) == 0 || ::getrlimit(RLIMIT_NOFILE, &now) != 0)
+        return;
+    const rlim_t before = g_private.limit.load(std::memory_order_relaxed);
+    if (now.rlim_cur != std::min(kSmallLimit, now.rlim_max) || before >= now.rlim_cur)
+        return;
+    now.rlim_cur = before;
+    set_limit(&now, nullptr);
+}
 
 int next_private(unsigned from, unsigned last)
 {

@@ -19,6 +19,9 @@ struct Private {
     std::atomic<std::uintptr_t> provider_end{0};
     // Asks the provider, once it is loaded, which descriptors are its own. It gives one up before it closes it.
     std::atomic<int (*)(int fd)> provider_owns{nullptr};
+    // How many threads are about to raise the program's limit, have it raised, or have just put it back; what it was.
+    std::atomic<unsigned> raised_by{0};
+    std::atomic<std::uint64_t> limit{0};
     DescriptorMap<kMaxPrivate> ours;
 };
 extern Private g_private;
@@ -37,6 +40,9 @@ int refused_duplicate(int old_fd, int private_fd);
 
 // Moves `fd` to a high number and returns that, close-on-exec; keeps its number if there is no better one.
 int make_private(int fd);
+
+// In the child of a fork: the limit that another thread had raised is put back.
+void limit_after_fork_in_child();
 
 // Closes it.
 void close_private(int fd);

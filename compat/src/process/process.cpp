@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "compat/src/base/probes.hpp"
+#include "compat/src/base/spare_room.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/engine_state.hpp"
@@ -16,6 +17,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/retired.hpp"
+#include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/offload/offload_habit.hpp"
@@ -206,6 +208,8 @@ void after_fork_in_parent()
 void after_fork_in_child()
 {
     g_forks.is_child = true;
+    libc::limit_after_fork_in_child();
+    SpareRoom::after_fork_in_child();
     retired_after_fork_in_child();
     urings_after_fork_in_child();
     stats::after_fork_in_child();

@@ -3,19 +3,27 @@
 // beyond is libc's.
 #include "fabtests/unit.hpp"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 #include <sstream>
 #include <string>
+#include <thread>
 
+#include "compat/src/base/spare_room.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
 
 using namespace vma;
 
@@ -57,6 +65,78 @@ void test_all_in_the_order_of_posix(void **)
     assert_int_equal(status, 0);
 }
 
+void wait_for(pid_t child)
+{
+    int status = -1;
+    assert_true(child > 0);
+    assert_int_equal(::waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+pid_t g_child = -1;
+
+// The fork comes while a descriptor of the library's is moved above the program's limit.
+int fork_and_duplicate(int fd, int command, ...)
+{
+    va_list rest;
+    va_start(rest, command);
+    const int argument = va_arg(rest, int);
+    va_end(rest);
+    g_child = ::fork();
+    if (g_child == 0) {
+        rlimit limit;
+        ::_exit(::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 64 ? 0 : 1);
+    }
+    return ::fcntl(fd, command, argument);
+}
+
+void test_a_child_has_the_programs_limit(void **)
+{
+    rlimit before;
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit small = {64, before.rlim_max};
+    assert_int_equal(::setrlimit(RLIMIT_NOFILE, &small), 0);
+    libc::real.fcntl = fork_and_duplicate;
+    const int moved = libc::make_private(::dup(0));
+    libc::real.fcntl = ::fcntl;
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    libc::close_private(moved);
+    wait_for(g_child);
+}
+
+// Rooms in which calls of other threads are when this one forks.
+void test_a_child_has_the_rooms_of_the_others(void **)
+{
+    constexpr std::size_t kLarge = 16384;
+    constexpr std::size_t kOthers = 7;
+    sock::SpareRoom own;
+    own.take();
+    assert_int_equal(own.size(), kLarge);
+    std::binary_semaphore taken(0);
+    std::binary_semaphore over(0);
+    std::thread other([&] {
+        sock::SpareRoom rooms[kOthers];
+        for (sock::SpareRoom &room : rooms)
+            room.take();
+        taken.release();
+        over.acquire();
+    });
+    taken.acquire();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        sock::SpareRoom rooms[kOthers + 1];
+        std::size_t large = 0;
+        for (sock::SpareRoom &room : rooms) {
+            room.take();
+            large += room.size() == kLarge ? 1 : 0;
+        }
+        ::_exit(large == kOthers ? 0 : 1);
+    }
+    over.release();
+    other.join();
+    wait_for(child);
+}
+
 void test_one_too_many_is_libcs(void **)
 {
     char folder[] = "/tmp/fork_handlers_test-XXXXXX";
@@ -84,6 +164,8 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_all_in_the_order_of_posix),
+        cmocka_unit_test(test_a_child_has_the_programs_limit),
+        cmocka_unit_test(test_a_child_has_the_rooms_of_the_others),
         cmocka_unit_test(test_one_too_many_is_libcs),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
