@@ -44,8 +44,11 @@ ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std
 {
     const std::lock_guard guard(eq.mutex);
     const auto next = waiting ? eq.events.begin() : next_event(eq);
-    if (next == eq.events.end())
+    if (next == eq.events.end()) {
+        eq.nudged = false;
+        eq.update_ready();
         return -FI_EAGAIN;
+    }
     EqEvent &head = *next;
     if (head.is_error)
         return -FI_EAVAIL;
@@ -221,7 +224,7 @@ constinit fi_ops_eq g_eq_ops = {
 int eq_trywait(Eq &eq) noexcept
 {
     eq.progress(true);
-    return eq.empty() ? 0 : -FI_EAGAIN;
+    return eq.has_news() ? -FI_EAGAIN : 0;
 }
 
 int open_eq(fid_fabric *fid, fi_eq_attr *attr, fid_eq **eq, void *context)

@@ -74,7 +74,9 @@ struct Eq {
     int post_error(fid_t about, int error, int prov_errno, const void *err_data, std::size_t length) noexcept;
     // A closing object's events are never read. The infos of FI_CONNREQ events among them.
     std::vector<InfoPtr> remove_events(fid_t about) noexcept;
-    bool empty() noexcept;
+    // The wait object is readable, and fi_trywait() refuses, until a read has found nothing: a peer asks for a look.
+    void nudge() noexcept;
+    bool has_news() noexcept;
 
     // For eq.cpp.
     int open_wait_set() noexcept;
@@ -84,6 +86,7 @@ struct Eq {
     std::deque<EqEvent> events;                 // protected by mutex
     std::unique_ptr<std::byte[]> last_err_data; // protected by mutex: what readerr gave out, until the next read
     bool ready_set = false;                     // protected by mutex
+    bool nudged = false;                        // protected by mutex
 
 private:
     bool watch_device() noexcept;

@@ -62,7 +62,7 @@ int Eq::open_wait_set() noexcept
 
 void Eq::update_ready() noexcept
 {
-    const bool wanted = !events.empty();
+    const bool wanted = nudged || !events.empty();
     if (!ready || wanted == ready_set)
         return;
     std::uint64_t count = 1;
@@ -71,10 +71,17 @@ void Eq::update_ready() noexcept
     ready_set = wanted;
 }
 
-bool Eq::empty() noexcept
+bool Eq::has_news() noexcept
 {
     const std::lock_guard guard(mutex);
-    return events.empty();
+    return nudged || !events.empty();
+}
+
+void Eq::nudge() noexcept
+{
+    const std::lock_guard guard(mutex);
+    nudged = true;
+    update_ready();
 }
 
 int Eq::push(EqEvent &&event) noexcept

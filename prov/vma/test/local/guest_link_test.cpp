@@ -406,8 +406,9 @@ void any_byte_of_a_message_may_change(void **)
     Liar liar(m);
     std::srand(1);
     const int before = open_descriptors();
-    for (const auto type : {vma::local::MessageType::request, vma::local::MessageType::accept,
-                            vma::local::MessageType::reject, vma::local::MessageType::shutdown}) {
+    for (const auto type :
+         {vma::local::MessageType::request, vma::local::MessageType::accept, vma::local::MessageType::reject,
+          vma::local::MessageType::shutdown, vma::local::MessageType::nudge}) {
         for (int i = 0; i < kMutations; ++i) {
             vma::local::LinkMessage message = liar.message(type);
             auto *const bytes = reinterpret_cast<unsigned char *>(&message);

@@ -157,7 +157,7 @@ void malformed_packets(void **)
         [](LinkMessage &m) { m.magic = 7; },
         [](LinkMessage &m) { ++m.version; },
         [](LinkMessage &m) { m.type = MessageType{}; },
-        [](LinkMessage &m) { m.type = static_cast<MessageType>(6); },
+        [](LinkMessage &m) { m.type = static_cast<MessageType>(7); },
         [](LinkMessage &m) { m.type = MessageType::shutdown; }, // no greeting
         [](LinkMessage &m) { m.data_length = ofi::kCmDataSize + 1; },
         [](LinkMessage &m) { m.data_length = UINT32_MAX; },

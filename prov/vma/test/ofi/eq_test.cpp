@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The event queue by itself, as fabtests' fi_eq_test uses it, and what it leaves out: errors, short buffers, wake-ups.
-#include "prov/vma/test/fixture.hpp"
+#include "prov/vma/test/local/cm_pair.hpp"
 
 #include <poll.h>
 #include <thread>
 
 #include "ofi/eq.hpp"
+#include "rdma/fi_ext_vma.h"
 
 using namespace vma;
 using namespace vma::test;
@@ -142,6 +143,53 @@ void the_descriptor_follows_the_queue(void **)
     assert_int_equal(fi_trywait(queue.fabric, &waited, 1), 0);
 }
 
+int nudge(fid_ep *ep, const void *value = nullptr, std::size_t length = 0)
+{
+    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_NUDGE), value, length);
+}
+
+// Who sleeps on the descriptor wakes, and finds no event; fi_trywait(), which reads the peer's message itself, says no.
+// However often it came, it is one.
+void a_nudge_wakes_the_peers_queue(void **)
+{
+    const OwnDirectory directory;
+    Net client;
+    Net server;
+    const Pair pair = connected(client, server);
+    pollfd set{-1, POLLIN, 0};
+    fid_t waited = &server.eq->fid;
+    assert_int_equal(fi_control(waited, FI_GETWAIT, &set.fd), 0);
+    assert_int_equal(fi_trywait(server.fabric, &waited, 1), 0);
+    assert_int_equal(::poll(&set, 1, 0), 0);
+    for (int i = 0; i < 3; ++i)
+        assert_int_equal(nudge(pair.client), 0);
+    assert_int_equal(::poll(&set, 1, 0), 1);
+    assert_int_equal(fi_trywait(server.fabric, &waited, 1), -FI_EAGAIN);
+    assert_int_equal(::poll(&set, 1, 0), 1);
+    assert_int_equal(server.poll().result, -FI_EAGAIN);
+    assert_int_equal(::poll(&set, 1, 0), 0);
+    assert_int_equal(fi_trywait(server.fabric, &waited, 1), 0);
+    assert_int_equal(nudge(pair.server), 0); // and the other way
+    fid_t waiting = &client.eq->fid;
+    assert_int_equal(fi_trywait(client.fabric, &waiting, 1), -FI_EAGAIN);
+    close_all({&pair.client->fid});
+    assert_int_equal(nudge(pair.server), 0); // which has not heard of the end
+    expect(server.wait(), FI_SHUTDOWN, &pair.server->fid);
+    assert_int_equal(nudge(pair.server), -FI_ENOTCONN);
+    close_all({&pair.server->fid, &pair.pep->fid});
+}
+
+void nudges_that_are_refused(void **)
+{
+    const OwnDirectory directory;
+    Net net;
+    fid_ep *const ep = net.endpoint();
+    const int value = 1;
+    assert_int_equal(nudge(ep), -FI_ENOTCONN);
+    assert_int_equal(nudge(ep, &value, sizeof value), -FI_EINVAL);
+    close_all({&ep->fid});
+}
+
 void sread_waits_as_long_as_told(void **)
 {
     Queue queue(FI_WAIT_FD);
@@ -269,6 +317,8 @@ int main()
         cmocka_unit_test(short_buffers),
         cmocka_unit_test(wait_objects),
         cmocka_unit_test(the_descriptor_follows_the_queue),
+        cmocka_unit_test(a_nudge_wakes_the_peers_queue),
+        cmocka_unit_test(nudges_that_are_refused),
         cmocka_unit_test(sread_waits_as_long_as_told),
         cmocka_unit_test(a_write_wakes_every_kind_of_sleeper),
         cmocka_unit_test(errors_stand_before_what_follows),

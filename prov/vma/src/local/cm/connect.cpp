@@ -230,6 +230,12 @@ void ConnectionManager::reject(Connection &connection, RejectReason reason, cons
     forget(connection);
 }
 
+void ConnectionManager::nudge(Connection &connection) noexcept
+{
+    if (connection.link != nullptr)
+        connection.link->send(message_for(connection, MessageType::nudge), nullptr);
+}
+
 void ConnectionManager::drop(Connection &connection) noexcept
 {
     if (connection.state == Connection::State::pending) {

@@ -304,6 +304,17 @@ int cm_use_link(Endpoint &endpoint, const void *value, std::size_t length) noexc
     return 0;
 }
 
+int cm_nudge(Endpoint &endpoint) noexcept
+{
+    if (endpoint.domain().fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const std::lock_guard guard(manager(endpoint).mutex());
+    if (endpoint.cm.phase != Phase::connected)
+        return -FI_ENOTCONN;
+    manager(endpoint).nudge(*endpoint.cm.connection);
+    return 0;
+}
+
 int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept
 {
     if (&eq.fabric != &endpoint.domain().fabric)

@@ -57,6 +57,8 @@ int cm_open(Endpoint &endpoint, const fi_info *info) noexcept;
 int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) noexcept;
 // FI_OPT_VMA_LINK.
 int cm_use_link(Endpoint &endpoint, const void *value, std::size_t length) noexcept;
+// FI_OPT_VMA_NUDGE.
+int cm_nudge(Endpoint &endpoint) noexcept;
 int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept;
 // First thing in fi_close(): tells the peer, drops the endpoint's events. Nothing of CM touches the endpoint
 // after it.

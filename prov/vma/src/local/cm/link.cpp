@@ -260,7 +260,7 @@ bool Link::is_well_formed(const LinkMessage &message, std::size_t length, int fl
     if (length != sizeof(message) || (flags & MSG_TRUNC) != 0 || message.magic != kMessageMagic ||
         message.version != kMessageVersion || message.data_length > sizeof(message.data))
         return false;
-    if (message.type < MessageType::hello || message.type > MessageType::shutdown)
+    if (message.type < MessageType::hello || message.type > MessageType::nudge)
         return false;
     if (message.vouched > 1 || (message.vouched != 0 && !carries_offer(message.type)))
         return false;

@@ -47,6 +47,8 @@ public:
     int request(Endpoint &endpoint, std::unique_ptr<LinkMessage> message) noexcept;
     int accept(Connection &connection, const void *data, std::size_t length) noexcept;
     void reject(Connection &connection, RejectReason reason, const void *data, std::size_t length) noexcept;
+    // The peer looks at its queues, whatever it is doing.
+    void nudge(Connection &connection) noexcept;
     // The connection is over and forgotten; the peer is told.
     void drop(Connection &connection) noexcept;
     // nullptr unless it is the handle of a request that still waits for its answer.

@@ -15,7 +15,7 @@
 namespace vma::local {
 
 inline constexpr std::uint32_t kMessageMagic = 0x564d4132; // "VMA2"
-inline constexpr std::uint16_t kMessageVersion = 2;
+inline constexpr std::uint16_t kMessageVersion = 3;
 
 enum class MessageType : std::uint16_t {
     hello = 1, // first on a link, both ways
@@ -23,6 +23,7 @@ enum class MessageType : std::uint16_t {
     accept,    // responder: fi_accept, with offer and descriptors
     reject,    // responder
     shutdown,  // either: the connection is over, or its request is withdrawn
+    nudge,     // either: the queues are to be looked at now (FI_OPT_VMA_NUDGE)
 };
 
 enum class RejectReason : std::uint32_t {

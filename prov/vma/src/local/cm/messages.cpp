@@ -27,7 +27,8 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, LinkF
     const bool from_responder = message.type == MessageType::accept || message.type == MessageType::reject;
     if (message.type == MessageType::hello)
         return violation(link, "sent a second greeting");
-    if (message.type != MessageType::shutdown && from_responder != link.is_initiator())
+    const bool from_either = message.type == MessageType::shutdown || message.type == MessageType::nudge;
+    if (!from_either && from_responder != link.is_initiator())
         return violation(link, "answers what nobody asked, or asks on the wrong link");
     if (message.type == MessageType::request)
         return on_request(link, message, fds, fds_lost);
@@ -43,6 +44,10 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, LinkF
         break;
     case MessageType::reject:
         valid = on_reject(connection, message);
+        break;
+    case MessageType::nudge:
+        if (connection.state == Connection::State::connected)
+            connection.endpoint->cm.eq->nudge();
         break;
     default:
         on_over(connection, FI_ECONNRESET);

@@ -173,6 +173,8 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
         return warm(value, length);
     if (static_cast<unsigned>(name) == FI_OPT_VMA_CUT)
         return length == 0 ? cut() : -FI_EINVAL;
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_NUDGE)
+        return length == 0 ? cm_nudge(*this) : -FI_EINVAL;
     if (static_cast<unsigned>(name) == FI_OPT_VMA_TCP_SOCKET)
         return cm_stand_beside(*this, value, length);
     if (static_cast<unsigned>(name) == FI_OPT_VMA_LINK)
