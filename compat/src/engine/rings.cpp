@@ -164,12 +164,13 @@ void exclude_polling_of_more(RingMask rings, bool exclude)
     });
 }
 
-void drain_unpolled_rings(unsigned most)
+void drain_unpolled_rings(unsigned most, bool all)
 {
-    each_ring(kAllRings, [most](Ring &r) {
-        if (!config::params().internal_thread_arm_cq && will_be_woken(r.asleep, r.fd))
+    each_ring(kAllRings, [most, all](Ring &r) {
+        const bool asked = config::params().internal_thread_arm_cq;
+        if (!asked && will_be_woken(r.asleep, r.fd))
             return;
-        if (r.polls.load(std::memory_order_relaxed) == r.polls_seen || config::params().internal_thread_arm_cq)
+        if (asked || all || r.polls.load(std::memory_order_relaxed) == r.polls_seen)
             drain_ring(r, most);
         r.polls_seen = r.polls.load(std::memory_order_relaxed);
         leave_ring_armed(r);

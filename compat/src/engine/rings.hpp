@@ -31,7 +31,8 @@ void count_sleepers(RingMask rings, bool more);
 void leave_more_rings(RingMask rings);
 void exclude_polling_of_more(RingMask rings, bool exclude);
 Looks looks_at_more_rings();
-void drain_unpolled_rings(unsigned most); // helper thread: those that the program has not polled since the last call
+// Helper thread: those that the program has not polled since the last call, or `all`.
+void drain_unpolled_rings(unsigned most, bool all);
 int more_rings_fd(unsigned ring);
 // VMA_INTERNAL_THREAD_ARM_CQ: readable with any queue; `first` is the engine's own. -1: not to be had.
 int fd_of_all_rings(int first);

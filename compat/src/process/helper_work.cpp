@@ -110,17 +110,17 @@ bool arm_events()
 }
 
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT. Who sleeps on the queue is woken
-// by it.
-void drain_for_program(std::uint64_t &polls_seen)
+// by it. `nudged`: a peer waits for what it has written to be seen, also by a program that has looked just before.
+void drain_for_program(std::uint64_t &polls_seen, bool nudged)
 {
     const bool asked = config::params().internal_thread_arm_cq;
     if (asked || !engine_watches_itself()) {
-        if (asked || engine_polls() == polls_seen)
+        if (asked || nudged || engine_polls() == polls_seen)
             engine_drain_some();
         polls_seen = engine_polls();
         engine_leave();
     }
-    drain_unpolled_rings(config::params().progress_most);
+    drain_unpolled_rings(config::params().progress_most, nudged);
 }
 
 bool is_live(const Stream &s)
@@ -212,7 +212,7 @@ private:
     Sleep choose_sleep(int remote) const;
     int arm_queues(Sleep sleep, RingMask rings) const;
     std::uint32_t sleep(int remote);
-    void look_after_sockets(std::uint32_t turns);
+    void look_after_sockets(std::uint32_t turns, bool nudged);
     bool has_moved(std::uint32_t turns);
 
     Rests rests_;
@@ -283,7 +283,7 @@ std::uint32_t Helper::sleep(int remote)
     return std::max(slept / helper_turn_ms(), 1U);
 }
 
-void Helper::look_after_sockets(std::uint32_t turns)
+void Helper::look_after_sockets(std::uint32_t turns, bool nudged)
 {
     libc::adopt_handlers_if_bypassed();
     if (const std::uint32_t looks = look_.times_in(turns); looks != 0) {
@@ -302,8 +302,8 @@ void Helper::look_after_sockets(std::uint32_t turns)
     stats::look_after_capture();
     // What has ended a rest is the program's, if that looks for it by the next turn.
     const bool due = drain_.times_in(turns) != 0 && !arrived_;
-    if (due || (queues_armed_ && config::params().internal_thread_arm_cq))
-        drain_for_program(polls_seen_);
+    if (due || nudged || (queues_armed_ && config::params().internal_thread_arm_cq))
+        drain_for_program(polls_seen_, nudged);
 }
 
 // Since the last turn. A program that looks at its queues again and again, and finds nothing, would have to wake a
@@ -334,7 +334,7 @@ void Helper::take_turn()
     if (!engine_active())
         return;
     all_turns_ += turns;
-    look_after_sockets(turns);
+    look_after_sockets(turns, events); // a nudge wakes as an event does, and leaves none
     const bool due = tick_all(count_.times_in(turns) != 0, turns);
     rests_.note(has_moved(turns) || due || events, turns);
 }

@@ -225,6 +225,8 @@ void return_receiver(Stream &s)
     rx.returning.store(true, std::memory_order_release);
     if (!send_tag(s, Tag::kReturn, rx.consumed.load(std::memory_order_relaxed)))
         rx.returning.store(false, std::memory_order_release);
+    else // we wait for the answer, and what the peer's program sends until then would come by the kernel as well
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_NUDGE), nullptr, 0);
 }
 
 void start_leaving(Socket &s, Heir heir)

@@ -133,7 +133,7 @@ int set_option(fid_t fid, int, int name, const void *, std::size_t)
 {
     Endpoint &e = g_world.endpoints[side_of(fid)];
     if (static_cast<unsigned>(name) != FI_OPT_VMA_CUT)
-        return 0;
+        return 0; // FI_OPT_VMA_NUDGE: the peer looks at any time
     if (e.claimed)
         return -FI_EBUSY;
     e.cut = true;
