@@ -313,6 +313,8 @@ int fail(const Socket &s, ssize_t result)
         if (result != 0)
             return fail(s, result);
         call.fd = live_fd(s, call.fd);
+        if (const int error = take_pending_error(s, call.fd))
+            return fail(s, -error);
         const auto kernel = [&call](int live) { return receive_by_kernel(call.s, live, &call.msg, call.flags); };
         ssize_t n = 0;
         if (!offloaded(s) &&

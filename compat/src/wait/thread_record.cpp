@@ -5,15 +5,19 @@
 #include "compat/src/wait/thread_record.hpp"
 
 #include <linux/membarrier.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
 #include "compat/src/stats/layout.hpp"
@@ -145,6 +149,24 @@ void Frame::woken()
     armed = 0;
 }
 
+bool Frame::hear_edges(int fd, std::uint32_t &there)
+{
+    const libc::Stretch stretch;
+    const int set = sock::sandboxed() ? -1 : libc::real.epoll_create1(EPOLL_CLOEXEC);
+    if (set < 0)
+        return false;
+    edges = libc::make_private(set);
+    epoll_event event = {};
+    event.events = EPOLLIN | EPOLLET;
+    if (libc::real.epoll_ctl(edges, EPOLL_CTL_ADD, fd, &event) != 0) {
+        libc::close_private(std::exchange(edges, -1));
+        return false;
+    }
+    const bool any = libc::uncancelled::epoll_now(edges, &event, 1) == 1;
+    there = any ? event.events : 0;
+    return true;
+}
+
 bool Frame::watch_one(sock::Socket &socket, std::uint32_t place)
 {
     Looked *const item = looked.at_least(1);
@@ -182,6 +204,8 @@ void Frame::release()
         return;
     woken();
     end_sleep();
+    if (edges >= 0)
+        libc::close_private(std::exchange(edges, -1));
     looked_count = 0;
     stack = 0;
 }
@@ -295,6 +319,7 @@ void forget_other_threads()
         for (Frame *frame = record->frames; frame != nullptr; frame = frame->deeper) {
             frame->looked_count = 0; // what they watched, and the list of sleepers, begin anew in this process
             new (&frame->sleeper) std::optional<sock::Sleeper>;
+            libc::close_private(std::exchange(frame->edges, -1));
             frame->armed = 0;
             frame->stack = 0;
         }

@@ -60,6 +60,7 @@ struct Frame {
     std::optional<sock::Sleeper> sleeper;
     std::atomic<bool> notified{false};
     sock::RingMask armed = 0; // rings that count it among those who sleep
+    int edges = -1;           // of hear_edges(): readable when something comes
     std::uintptr_t stack = 0; // where its call lies; 0: free
     Frame *deeper = nullptr;
 
@@ -69,8 +70,10 @@ struct Frame {
     bool watch_one(sock::Socket &socket, std::uint32_t place);
     bool arm(sock::RingMask rings); // sock::engine_arm()
     void woken();                   // sock::engine_woken(), where it has armed them
-    void end_sleep();               // detaches all watchers
-    void release();                 // all that is left of these; the frame is free again
+    // What the kernel gets to read, or an error, from now on; `there`: what poll() tells by now. False: can't be had.
+    bool hear_edges(int fd, std::uint32_t &there);
+    void end_sleep(); // detaches all watchers
+    void release();   // all that is left of these; the frame is free again
 };
 
 struct ThreadRecord {

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 
@@ -19,6 +20,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
@@ -104,14 +106,36 @@ bool sends_by_kernel(const Socket &s)
     return stream == nullptr || stream->tx.path.load(std::memory_order_acquire) == Path::kKernel;
 }
 
+// There is an error queue that nobody reads: poll() tells of it for as long as there is something in it, where the
+// kernel's own receive sleeps until there is more.
+bool has_unread_errors(Socket &s, int fd, short events)
+{
+    return events == POLLIN && protocol(s).messages && (ready_events_fast(s, 0) & POLLERR) != 0 &&
+           (ready_events(s, live_fd(s, fd), 0) & POLLERR) != 0;
+}
+
+// For a sleep that such a queue is not to end. 1: what is there by now, which would not be told any more, is enough.
+int begin_edges(Socket &s, int fd, mux::Frame &frame)
+{
+    std::uint32_t there = 0;
+    if (!frame.hear_edges(live_fd(s, fd), there))
+        return 0;
+    if (const int error = libc::read_option(live_fd(s, fd), SOL_SOCKET, SO_ERROR, 0); error != 0) {
+        keep_error(s, error); // it came since the call had looked
+        return 1;
+    }
+    return (there & EPOLLIN) != 0 ? 1 : 0;
+}
+
 // What the kernel is to tell meanwhile, until `turn` at most. 0: look again.
 int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, mux::Frame &frame, std::int64_t turn)
 {
     Sleeper &sleeper = *frame.sleeper;
     const bool kernel_carries = (events & POLLOUT) == 0 || (sends_by_kernel(s) && turn == kForever);
-    pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
-                    {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(frame.armed))), POLLIN, 0},
-                    {sleeper.wake_fd(), POLLIN, 0}};
+    pollfd fds[] = {
+        {frame.edges >= 0 ? frame.edges : live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
+        {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(frame.armed))), POLLIN, 0},
+        {sleeper.wake_fd(), POLLIN, 0}};
     timespec timeout = {};
     const std::int64_t until = std::min(wait.deadline_ns, turn);
     const std::int64_t left = until - now_ns();
@@ -139,7 +163,8 @@ int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
 // cancellation.
 int sleep_once(Socket &s, int fd, short events, const Wait &wait, mux::Frame *&frame)
 {
-    const std::uint32_t place = events == POLLIN ? place_for_input(s, fd) : kNoPlace;
+    const bool by_edges = has_unread_errors(s, fd, events);
+    const std::uint32_t place = events == POLLIN && !by_edges ? place_for_input(s, fd) : kNoPlace;
     frame = mux::acquire_frame();
     if (frame == nullptr || !frame->watch_one(s, place)) { // no memory
         if (frame != nullptr)
@@ -150,6 +175,8 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait, mux::Frame *&f
     // First: a turn that comes behind the look, and before it is asked for, is news that nobody tells.
     const std::int64_t turn = turn_of(s, events);
     int result = check(s, events, wait);
+    if (result == 0 && by_edges) [[unlikely]]
+        result = begin_edges(s, fd, *frame);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
     const bool at_place = place != kNoPlace && ring == kMainRing;
     const bool stays = result == 0 && !(at_place ? engine_rest() : place == kNoPlace && frame->arm(ring));

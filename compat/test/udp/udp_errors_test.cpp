@@ -6,6 +6,12 @@
 #include <poll.h>
 #include <sched.h>
 
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
 #include "compat/src/engine/places.hpp"
 
 using namespace vma;
@@ -187,11 +193,104 @@ void comes_after_other_news(void **)
     }
 }
 
+// Of the thread that receives: what it asks the kernel to tell it when it has nothing to do.
+struct Sleeps {
+    static constexpr unsigned kMost = 20; // of a thread that sleeps; one that turns has any number
+    std::atomic<unsigned> begun{0};
+    std::atomic<unsigned> ended{0};
+    std::atomic<pid_t> thread{0};
+};
+constinit Sleeps g_sleeps;
+decltype(&::ppoll) g_kernels_ppoll = nullptr;
+
+int count_ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
+{
+    const bool counts = ::gettid() == g_sleeps.thread;
+    g_sleeps.begun += counts ? 1 : 0;
+    const int result = g_kernels_ppoll(fds, count, timeout, mask);
+    g_sleeps.ended += counts ? 1 : 0;
+    return result;
+}
+
+bool is_asleep()
+{
+    if (g_sleeps.begun != g_sleeps.ended + 1)
+        return false;
+    std::ifstream status("/proc/self/task/" + std::to_string(g_sleeps.thread) + "/stat");
+    std::string line;
+    std::getline(status, line);
+    const std::size_t name = line.rfind(") ");
+    return name != std::string::npos && line[name + 2] == 'S' && g_sleeps.begun == g_sleeps.ended + 1;
+}
+
+// A thread in a receive that waits.
+class Receiving
+{
+public:
+    explicit Receiving(const UdpSocket &socket)
+        : thread_([this, &socket] {
+              g_sleeps.thread = ::gettid();
+              length_ = socket.receive(datagram_);
+              error_ = errno;
+          })
+    {
+    }
+    bool falls_asleep() const
+    {
+        const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+        while (!is_asleep() && g_sleeps.begun < Sleeps::kMost && sock::now_ns() < until)
+            ::sched_yield();
+        return is_asleep();
+    }
+    int end() // 0, or the error that it ended with
+    {
+        thread_.join();
+        g_sleeps.thread = 0;
+        g_sleeps.begun = g_sleeps.ended = 0;
+        return length_ < 0 ? error_ : 0;
+    }
+
+private:
+    Datagram datagram_;
+    ssize_t length_ = 0;
+    int error_ = 0;
+    std::thread thread_;
+};
+
+// As the kernel's own receive does: what is in the error queue is nobody's news any more.
+void a_receive_sleeps_beside_an_unread_error_queue(void **)
+{
+    const Speaker speaker;
+    const UdpSocket &a = speaker.socket;
+    speaker.be_refused();
+    assert_int_equal(option_error(a), ECONNREFUSED);
+    for (int round = 0; round < 3; ++round) {
+        Receiving one(a);
+        const bool slept = one.falls_asleep();
+        send_past_the_library(speaker.peer, a);
+        assert_int_equal(one.end(), 0);
+        assert_true(slept);
+        Receiving other(a);
+        assert_true(other.falls_asleep());
+        assert_true(speaker.peer.send_number(0, 1, a.address)); // by the endpoint
+        assert_int_equal(other.end(), 0);
+        Receiving third(a);
+        assert_true(third.falls_asleep());
+        send_past_the_library(a, speaker.gone); // one more error is news
+        assert_int_equal(third.end(), ECONNREFUSED);
+    }
+    while (queued_error(a) == 0) {
+    }
+    static_cast<void>(option_error(a)); // what was last in the queue
+    assert_int_equal(look(a) & POLLERR, 0);
+}
+
 } // namespace
 
 int main()
 {
     const Library library;
+    g_kernels_ppoll = std::exchange(libc::real.ppoll, count_ppoll);
     static const CMUnitTest tests[] = {
         cmocka_unit_test(is_told_until_it_is_taken),
         cmocka_unit_test(fails_the_next_send),
@@ -199,6 +298,7 @@ int main()
         cmocka_unit_test(comes_again_from_the_queue),
         cmocka_unit_test(comes_later),
         cmocka_unit_test(comes_after_other_news),
+        cmocka_unit_test(a_receive_sleeps_beside_an_unread_error_queue),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
