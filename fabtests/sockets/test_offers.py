@@ -35,11 +35,11 @@ def offer_of(run, port):
 
 def test_a_copied_offer(run, work, port):
     """Of a program that nobody may trace another one of the same user gets nothing by leaving its own offer under the other's name."""
-    fifos = [work / name for name in ("to_victim", "to_plain")]
+    fifos = [work / name for name in ("to_victim", "to_plain", "to_plain_at_last")]
     for fifo in fifos:
         os.mkfifo(fifo)
     victim = start(run, "victim", port, fifos[0], vma=True).wait_output("ready")
-    plain = start(run, "plain", port, fifos[1])
+    plain = start(run, "plain", port, *fifos[1:])
     victim.wait_output("first answered")
     thief = start(run, "thief", port, vma=True)
     victim.wait_output("second answered")
@@ -48,11 +48,11 @@ def test_a_copied_offer(run, work, port):
     forged = run.shm / offer.name.replace(f"{port_of(thief):04x}-", f"{port_of(plain):04x}-", 1)
     assert forged != offer
     os.symlink(os.readlink(offer), forged)
-    for fifo in fifos:
+    for fifo in fifos[:2]:
         fifo.write_bytes(b"")
     run.wait_until(lambda: any("holds the other end" in text for proc in (victim, thief) for text in proc.log().at_level("WARNING")),
                    "somebody to take the offer")
-    fifos[1].write_bytes(b"")
+    fifos[2].write_bytes(b"")
     for proc in plain, victim, thief:
         proc.ok()
     assert victim.log().accelerated(port) == 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""offers.py victim PORT FIFO | plain PORT FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT | pairs: who takes part when an offer is copied to another connection's name
+"""offers.py victim PORT FIFO | plain PORT FIFO FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT | pairs: who takes part when an offer is copied to another connection's name
 (test_offers.py). Each prints its own port, and says what it has done.
 
 victim: a server that nobody may trace. It answers the first connection, then the second one, and when FIFO has a writer, the first again.
-plain: the first connection, which checks every answer, until FIFO has had a second writer. thief: the second one; whatever comes by it behind its answer is stolen.
+plain: the first connection, which checks every answer, from when the first FIFO has a writer until the second has one. thief: the second one; whatever comes by it behind its answer is stolen.
 locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace. pairs: connections within one process."""
 
 import ctypes
@@ -80,12 +80,12 @@ def victim(port, fifo):
     say("done")
 
 
-def plain(port, fifo):
+def plain(port, fifo, last):
     sock = socket.create_connection(("127.0.0.1", port))
     say(f"port {sock.getsockname()[1]}.")
     ask(sock, 0, ROUNDS)
     wait_for(fifo)
-    over = threading.Thread(target=wait_for, args=(fifo,))
+    over = threading.Thread(target=wait_for, args=(last,))
     over.start()
     number = ROUNDS
     while over.is_alive():
