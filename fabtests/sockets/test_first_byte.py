@@ -81,3 +81,43 @@ def test_a_server_that_was_killed(run, port):
     assert sum("waited in vain" in line for line in client.log().lines) == 1
     server.ok()
     stays.kill()
+
+
+OPENED = """
+import socket, sys
+role, port = sys.argv[1], int(sys.argv[2])
+
+def is_opened():
+    with open("/proc/self/maps") as maps:
+        return "libvma-fi.so" in maps.read()
+
+if role == "call":
+    sock = socket.create_connection(("127.0.0.1", port))
+else:
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        print("listens", flush=True)
+        sock, _ = listener.accept()
+before = is_opened()
+sock.sendall(b"x")
+print("opened before" if before else "opened by it" if is_opened() else "not opened")
+"""
+
+
+@pytest.mark.parametrize("env", [{"VMA_SPEC": "latency"}, {"VMA_LIFT_AFTER": "1"}, {"VMA_LIFT_AFTER": "31"}], ids=lambda env: "_".join(env.values()))
+@pytest.mark.parametrize("role", ["call", "serve"])
+def test_the_provider_is_opened_before_the_first_send(run, port, role, env):
+    """Where latency is asked for: it takes some milliseconds, which a message has not."""
+    other = "serve" if role == "call" else "call"
+    ends = {other: {"vma": False}, role: {"vma": True, "env": env}}
+    server = run.start("serve", ["/usr/bin/python3", "-c", OPENED, "serve", port], **ends["serve"]).wait_output("listens")
+    run.start("call", ["/usr/bin/python3", "-c", OPENED, "call", port], **ends["call"]).ok()
+    server.ok()
+    assert "opened before" in next(proc for proc in run.procs if proc.name == role).stdout()
+
+
+def test_the_provider_is_not_opened_where_nobody_asks(run, port):
+    """Many connections end before they would have got anything of it."""
+    server = run.start("serve", ["/usr/bin/python3", "-c", OPENED, "serve", port], vma=True).wait_output("listens")
+    client = run.start("call", ["/usr/bin/python3", "-c", OPENED, "call", port], vma=True).ok()
+    for proc in (server.ok(), client):
+        assert "not opened" in proc.stdout()

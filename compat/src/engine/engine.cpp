@@ -185,6 +185,11 @@ bool engine_start()
     return g_engine.state == EngineState::kRunning;
 }
 
+bool engine_is_unstarted()
+{
+    return g_engine.state.load(std::memory_order_relaxed) == EngineState::kUnstarted;
+}
+
 bool engine_has_failed()
 {
     return g_engine.state == EngineState::kFailed || sandboxed();
@@ -276,7 +281,8 @@ void engine_exclude_polling(bool exclude, RingMask rings)
 // The parent's objects are dead here (the provider has closed their descriptors); they are left where they are.
 void engine_after_fork_in_child()
 {
-    g_engine.state = g_engine.state == EngineState::kFailed ? EngineState::kFailed : EngineState::kUnstarted;
+    if (g_engine.state != EngineState::kFailed)
+        g_engine.state = EngineState::kUnstarted;
     g_engine.objects = Objects{};
     rings_after_fork_in_child();
     remote_devices_after_fork_in_child();

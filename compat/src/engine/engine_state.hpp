@@ -17,8 +17,8 @@ enum class EngineState { kUnstarted, kRunning, kFailed };
 
 // The offload lock guards what has no other.
 struct Engine {
-    EngineState state = EngineState::kUnstarted;
-    Objects objects; // replaced with the poll lock held too
+    std::atomic<EngineState> state{EngineState::kUnstarted}; // written with it
+    Objects objects;                                         // replaced with the poll lock held too
     DatagramObjects datagrams;
     bool datagrams_failed = false;
     Mutex poll_lock;

@@ -32,7 +32,8 @@ struct Objects : Device {
 // Starts the engine of this process once; offload lock held. False: it can't be (said once in the log); or the provider
 // is not loaded yet, and whoever has taken the offload lock calls load_what_is_wanted() when he has given it back.
 bool engine_start();
-bool engine_has_failed(); // likewise
+bool engine_has_failed();   // likewise
+bool engine_is_unstarted(); // any thread
 // No socket has an endpoint, and none will: the helper thread ends, and what is open is closed as far as other devices
 // leave it. No lock held.
 void engine_end();

@@ -11,6 +11,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/offload/early.hpp"
 #include "compat/src/offload/first_byte.hpp"
 #include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/rendezvous/offer.hpp"
@@ -167,8 +168,10 @@ void track_accepted(int listener, int fd, bool nonblocking)
     const Socket *const from = lookup(listener);
     if (rules::exist() && (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener)))
         return stay_on_kernel(*s, rules::kReason);
-    if (!inherit_options(as_stream(*s), fd, from))
-        offer_at_accept(as_stream(*s), fd);
+    if (inherit_options(as_stream(*s), fd, from))
+        return;
+    offer_at_accept(as_stream(*s), fd);
+    open_early(as_stream(*s), fd);
 }
 
 void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
@@ -180,6 +183,7 @@ void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
     if (rules::exist())
         follow_rules(s, fd, remote);
     attach_in_connect(as_stream(s), fd, remote.sin6_port);
+    open_early(as_stream(s), fd, &remote);
 }
 
 void listening(Socket &s, int fd)

@@ -14,16 +14,13 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/fork_handlers.hpp"
-#include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/rings.hpp"
-#include "compat/src/engine/sandbox.hpp"
-#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/offload/turn.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -215,28 +212,11 @@ bool wants_offload(Socket &s)
 
 namespace {
 
-void offload_in_turn(Socket &s, int fd, bool asked)
-{
-    if (sandboxed() || !may_offload_beside_rings() || !g_offload.lock.try_lock())
-        return;
-    bool met = false;
-    if (g_forks.gate.try_lock()) {
-        met = meets_filter();
-        if (!met)
-            g_engine_tables.stack.run([&] { offload_locked(s, fd, asked); });
-        g_forks.gate.unlock();
-    }
-    g_offload.lock.unlock();
-    if (met)
-        stay_in_sandbox();
-}
-
 void try_to_offload(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
-    offload_in_turn(s, fd, asked);
-    if (load_what_is_wanted()) [[unlikely]]
-        offload_in_turn(s, fd, asked);
+    if (!sandboxed() && may_offload_beside_rings())
+        open_in_turn([&] { offload_locked(s, fd, asked); });
     errno = saved;
 }
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/offload/early.hpp"
+
+#include <cstdint>
+
+#include "compat/src/base/addresses.hpp"
+#include "compat/src/base/bounds.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/offload/connections.hpp"
+#include "compat/src/offload/turn.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rendezvous/peer.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/table/uring.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+bool is_asked_for()
+{
+    constexpr std::uint32_t kNotEarly = 32; // as where nobody says it: many connections end before
+    return config::params().lift_at_connect != 0 || config::params().lift_after < kNotEarly;
+}
+
+// A connection that is not established yet has no peer but the one that connect() was told.
+bool is_within_host(int fd, const sockaddr_in6 *peer, Addresses &ends)
+{
+    if (read_addresses(fd, ends))
+        return on_this_host(ends);
+    if (peer == nullptr || !read_address(fd, Side::kLocal, ends.local))
+        return false;
+    ends.peer = *peer;
+    return on_this_host(ends);
+}
+
+// And what is found out, or opened, once for all connections. Of this one nothing is kept: who the peer is, is asked
+// when it is about to be accelerated.
+void open_all(int fd, const Addresses &ends)
+{
+    Peer peer;
+    if (!engine_start())
+        return;
+    (void)room_for_stream(g_connections.room, engine_device().users);
+    (void)ask_for_peer(fd, ends, peer);
+}
+
+} // namespace
+
+void open_early(const Stream &s, int fd, const sockaddr_in6 *peer)
+{
+    Addresses ends = {};
+    const bool opens = is_asked_for() && engine_is_unstarted() && !rings_forbid() && !sandboxed() &&
+                       s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly &&
+                       !s.pinned.load(std::memory_order_relaxed);
+    if (opens && is_within_host(fd, peer, ends))
+        open_in_turn([&] { open_all(fd, ends); });
+}
+
+} // namespace vma::sock
