@@ -75,6 +75,7 @@ class Talk(Asked):
         assert self.next_line() == "ready"
 
     def settle(self, **settings):
+        """Of the next connections; do("settle"): and of this one."""
         self.do(*(f"set {name}={value}" for name, value in settings.items()))
 
     def begin(self, command: str):

@@ -92,6 +92,8 @@ private:
         if (what == "set") {
             fabtest::set(settings_, words[1]);
             say("ok");
+        } else if (what == "settle") {
+            say_status(tcp_.settle(now_ns(), id_, settings_));
         } else if (what == "listen") {
             say_status(listen(endpoint(words[1], words[2])));
         } else if (what == "unlisten") {
