@@ -110,11 +110,11 @@ void a_killed_receiver_is_replaced(void **)
 {
     OwnDirectory directory;
     Dgram a("0", FI_SELECTIVE_COMPLETION);
-    const fi_addr_t to = a.insert(std::uint16_t{20321});
+    const fi_addr_t to = a.insert(std::uint16_t{12321});
     for (int round = 0; round < 5; ++round) {
         int ready[2];
         REQUIRE(pipe2(ready, O_NONBLOCK) == 0);
-        const pid_t pid = child([&] { take_for_ever("20321", ready[1]); });
+        const pid_t pid = child([&] { take_for_ever("12321", ready[1]); });
         char token = 0;
         for (std::uint64_t i = 0; read(ready[0], &token, 1) != 1; ++i) {
             REQUIRE(fi_inject(a.ep, "x", 1, to) == 0);
@@ -142,12 +142,12 @@ void namespaces_never_meet(void **)
     if (!may_make_network()) // asked first: what there is by now would not be freed
         UNIT_SKIP("no right to make a network namespace");
     OwnDirectory directory;
-    Dgram here("20400");
+    Dgram here("12400");
     char buffer = 0;
     REQUIRE(fi_recv(here.ep, &buffer, 1, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
     const pid_t pid = child([] {
         REQUIRE(unshare(CLONE_NEWNET) == 0);
-        Dgram there("20400");
+        Dgram there("12400");
         Dgram sender;
         char got = 0;
         REQUIRE(fi_recv(there.ep, &got, 1, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
