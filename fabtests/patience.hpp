@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include <chrono>
 #include <cstdint>
 
 namespace patience {
@@ -26,5 +27,15 @@ inline std::int64_t nanoseconds() noexcept
 {
     return INT64_C(1'000'000'000) * seconds();
 }
+
+// Of a loop that looks again and again: how often it does so within a time is the machine's affair.
+class Deadline
+{
+public:
+    bool over() const noexcept { return std::chrono::steady_clock::now() > end_; }
+
+private:
+    std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds());
+};
 
 } // namespace patience

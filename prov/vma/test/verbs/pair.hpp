@@ -156,7 +156,7 @@ struct RdmaSide {
 // The next event of one side while the other, too, looks at its own. Asked as one who would wait: FI_SHUTDOWN at once.
 inline Event next_event(Net &of, Net &other)
 {
-    for (int i = 0; i < 1'000'000; ++i) {
+    for (const patience::Deadline deadline; !deadline.over();) {
         Event event = of.wait(0);
         if (event.result != -FI_EAGAIN)
             return event;
@@ -237,7 +237,7 @@ private:
 inline fi_cq_data_entry entry_of(fid_cq *cq)
 {
     fi_cq_data_entry entry{};
-    for (int i = 0; i < 1'000'000; ++i) {
+    for (const patience::Deadline deadline; !deadline.over();) {
         const ssize_t got = fi_cq_read(cq, &entry, 1);
         if (got == 1)
             return entry;
@@ -252,7 +252,7 @@ inline fi_cq_err_entry error_of(fid_cq *cq)
     fi_cq_data_entry entry{};
     fi_cq_err_entry error{};
     ssize_t got = -FI_EAGAIN;
-    for (int i = 0; i < 1'000'000 && got == -FI_EAGAIN; ++i)
+    for (const patience::Deadline deadline; got == -FI_EAGAIN && !deadline.over();)
         got = fi_cq_read(cq, &entry, 1);
     assert_int_equal(got, -FI_EAVAIL);
     assert_int_equal(fi_cq_readerr(cq, &error, 0), 1);
