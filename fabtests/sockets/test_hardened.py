@@ -50,7 +50,7 @@ def available(run, switch):
 def test_switch(run, switch, sides):
     available(run, switch)
     if switch.startswith("User"):
-        number = hardened.user_of(run.work)
+        number = hardened.user_of_world()
         os.chown(run.shm, number, number)
     accelerated = ACCELERATED[switch][len(sides) == 1]
     wanted = {}

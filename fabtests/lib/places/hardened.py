@@ -18,7 +18,6 @@ import resource
 import struct
 import subprocess
 import sys
-import zlib
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -246,13 +245,13 @@ def users():
             file.write(text)
 
 
-def user_of(keep):
-    """Of the processes of one case, which has this folder, and hardly another's: RLIMIT_NPROC counts all that a user has."""
-    return USERS[zlib.crc32(str(keep).encode()) % len(USERS)]
+def user_of_world():
+    """A number that no other world has now, as two namespaces have each a number of its own: RLIMIT_NPROC counts all that a user has in any."""
+    return USERS[os.stat("/proc/self/ns/pid").st_ino % len(USERS)]
 
 
-def user(keep):
-    number = user_of(keep)
+def user():
+    number = user_of_world()
     try:
         os.setgroups([])
         os.setresgid(number, number, number)
@@ -313,8 +312,8 @@ SWITCHES = {
     "InaccessiblePaths=/dev/shm": lambda keep: over("/dev/shm", "tmpfs", "mode=000", MS_RDONLY),
     "ReadOnlyPaths=/dev/shm": lambda keep: read_only_shm(),
     "CapabilityBoundingSet=": lambda keep: no_capabilities(),
-    "User": user,
-    "User,LimitNPROC=1": lambda keep: (limit(resource.RLIMIT_NPROC, 1), user(keep)),
+    "User": lambda keep: user(),
+    "User,LimitNPROC=1": lambda keep: (limit(resource.RLIMIT_NPROC, 1), user()),
     "LimitAS=96M": lambda keep: limit(resource.RLIMIT_AS, 96 << 20),
     "LimitFSIZE=64K": lambda keep: limit(resource.RLIMIT_FSIZE, 64 << 10),
     "LimitMEMLOCK=0": lambda keep: limit(resource.RLIMIT_MEMLOCK, 0),
