@@ -12,7 +12,7 @@ import resource
 
 import pytest
 
-from lib import build, pairing, peers
+from lib import build, limits, pairing, peers
 
 FORMS = "sockets/programs/stream_forms"
 MIB = 1 << 20
@@ -47,8 +47,11 @@ def memory_with(run, descriptors):
         "for _ in range(2000): a.send(b'x'); b.recv(1); b.send(b'y'); a.recv(1)",
         "print(re.search(r'VmRSS:\\s+(\\d+)', open('/proc/self/status').read())[1])"])
     env = {"VMA_LIFT_AT_CONNECT": "20000000"}  # on a busy machine the program would end before it is accelerated
-    proc = run.run("memory", ["/usr/bin/python3", "-c", script], vma=True, mode="latency", env=env,
-                   preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)))
+
+    def restrict():
+        limits.no_huge_pages()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    proc = run.run("memory", ["/usr/bin/python3", "-c", script], vma=True, mode="latency", env=env, preexec=restrict)
     assert proc.log().accelerated()
     return int(proc.stdout())
 
