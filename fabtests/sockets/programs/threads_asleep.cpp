@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Many threads of the server wait each for a socket of its own, by recv(), poll() alone or beside another socket, or
 // epoll_wait(), and one of them is talked to: the others sleep on. The kernel has counted how often each was given a
-// processor.
+// processor, in one round after the other: a fault wakes somebody in each.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -14,6 +14,7 @@
 #include <cstring>
 #include <thread>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 using namespace fabtest;
@@ -21,7 +22,8 @@ using namespace fabtest;
 namespace {
 
 constexpr std::size_t kThreads = 24;
-constexpr int kRounds = 400;
+constexpr int kRounds = 20; // in a row, in which nobody else woke
+constexpr int kAsked = 10;  // times in each
 
 enum class Way { kReceive, kPoll, kPollTwo, kEpoll };
 
@@ -89,15 +91,17 @@ Seen look_at(pid_t task)
     return seen;
 }
 
+using Turns = std::array<unsigned long, kThreads>;
+
 // Of all but the first, once they sleep.
-unsigned long turns_of_others(const std::array<Waiter, kThreads> &waiters)
+Turns turns_of_others(const std::array<Waiter, kThreads> &waiters)
 {
-    unsigned long turns = 0;
+    Turns turns = {};
     for (std::size_t i = 1; i < kThreads; ++i) {
         Seen seen;
         while (waiters[i].task == 0 || (seen = look_at(waiters[i].task)).state != 'S')
             std::this_thread::yield();
-        turns += seen.turns;
+        turns[i] = seen.turns;
     }
     return turns;
 }
@@ -133,6 +137,38 @@ bool both_offloaded(const Peer &me, bool udp, const std::array<int, kThreads> &f
     return me.hear() != 0 && here;
 }
 
+[[noreturn]] void end_awake(const Turns &turns, int rounds)
+{
+    for (std::size_t i = 1; i < kThreads; ++i)
+        std::printf("thread %zu: %lu turns in %d rounds of another\n", i, turns[i], rounds);
+    std::fflush(stdout);
+    die("threads wake for what is another's");
+}
+
+// The first is talked to. Who was seen asleep before may have been so on a lock, and a busy machine has more turns:
+// there are rounds in which nobody woke all the same.
+void see_others_sleep(const Peer &me, const std::array<Waiter, kThreads> &waiters)
+{
+    const Turns first = turns_of_others(waiters);
+    Turns before = first;
+    int rounds = 0;
+    int in_a_row = 0;
+    for (const patience::Deadline deadline; in_a_row < kRounds; ++rounds) {
+        me.tell(1);
+        me.hear();
+        Turns turns = turns_of_others(waiters);
+        in_a_row = turns == before ? in_a_row + 1 : 0;
+        before = turns;
+        if (in_a_row < kRounds && deadline.over()) {
+            for (std::size_t i = 0; i < kThreads; ++i)
+                turns[i] -= first[i];
+            end_awake(turns, rounds + 1);
+        }
+    }
+    std::printf("%d rounds\n", rounds);
+    me.tell(0);
+}
+
 void serve(Peer &me, Way way, bool udp)
 {
     static std::array<Waiter, kThreads> waiters;
@@ -152,15 +188,7 @@ void serve(Peer &me, Way way, bool udp)
     do
         me.step(); // each has been talked to
     while (!both_offloaded(me, udp, fds));
-    const unsigned long before = turns_of_others(waiters);
-    me.step();
-    me.step(); // and now the first
-    const unsigned long woken = turns_of_others(waiters) - before;
-    std::printf("%lu turns of %zu others in %d rounds of one\n", woken, kThreads - 1, kRounds);
-    // Who was seen asleep may have been so on a lock, and a busy machine has more turns; a fault has one in each round.
-    if (woken >= kRounds / 2)
-        die("threads wake for what is another's");
-    me.step();
+    see_others_sleep(me, waiters);
     for (Waiter &w : waiters)
         w.thread.join();
 }
@@ -184,10 +212,10 @@ void talk(Peer &me, bool udp)
             ask(fd, 10);
         me.step();
     } while (!both_offloaded(me, udp, fds));
-    me.step();
-    ask(fds[0], kRounds);
-    me.step();
-    me.step();
+    while (me.hear() != 0) {
+        ask(fds[0], kAsked);
+        me.tell(0);
+    }
     for (const int fd : fds) {
         if (udp)
             must(static_cast<int>(::send(fd, nullptr, 0, 0)), "send");
