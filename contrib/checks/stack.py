@@ -23,7 +23,7 @@ import tree
 SKIP = 77
 LIMIT = 4096  # bytes: the smallest stack of a coroutine that is in use, and what an alternate stack has above the kernel's frame
 # What takes more, and how much: what a receiver has unread in memory goes to a pipe by a copy, receive() and all.
-BEYOND = {"splice": 4352}
+BEYOND = {name: 4352 for name in ("splice", "sendfile", "sendfile64")}
 # Several parts are gathered. Who sends one has none of it, which the graph can't tell.
 OF_ONE_PART = re.compile(r"^(__)?(send|sendto|write|sendfile(64)?|eventfd_write)$")
 GATHERS = re.compile(r"transmit_gathered")

@@ -90,8 +90,13 @@ VMA_EXPORT ssize_t readv(int fd, const iovec *parts, int count)
 VMA_EXPORT ssize_t preadv2(int fd, const iovec *parts, int count, off_t offset, int flags)
 {
     sock::Socket *const s = offset == -1 ? tracked(fd) : nullptr;
-    if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
+    if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
         return libc::by_kernel(real.preadv2(fd, parts, count, offset, flags));
+    if ((flags & ~(RWF_NOWAIT | kOfFiles)) != 0) [[unlikely]]
+        return keep_errno([=] {
+            sock::pin_to_kernel(*s, "preadv2()");
+            return libc::by_kernel(real.preadv2(fd, parts, count, offset, flags));
+        });
     msghdr message = message_of(parts, count);
     const int how = (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
     return keep_errno([&] { return sock::receive_msg(*s, fd, &message, how); });

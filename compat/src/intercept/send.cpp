@@ -2,6 +2,9 @@
 // Everything that writes to a descriptor.
 #include "compat/src/intercept/export.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "compat/src/base/probes.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/vector.hpp"
@@ -100,8 +103,13 @@ VMA_EXPORT ssize_t writev(int fd, const iovec *parts, int count)
 VMA_EXPORT ssize_t pwritev2(int fd, const iovec *parts, int count, off_t offset, int flags)
 {
     sock::Socket *const s = offset == -1 ? tracked(fd) : nullptr;
-    if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
+    if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
         return libc::by_kernel(real.pwritev2(fd, parts, count, offset, flags));
+    if ((flags & ~(RWF_NOWAIT | kOfFiles)) != 0) [[unlikely]]
+        return keep_errno([=] {
+            sock::pin_to_kernel(*s, "pwritev2()");
+            return libc::by_kernel(real.pwritev2(fd, parts, count, offset, flags));
+        });
     const msghdr message = message_of(parts, count);
     const int how = (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
     return keep_errno([&] { return sock::send_msg(*s, fd, &message, how); });
@@ -159,9 +167,30 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
     return libc::by_kernel(real.sendmmsg(fd, messages, count, flags));
 }
 
+namespace {
+
+[[gnu::cold, gnu::noinline]] bool is_pipe(int fd)
+{
+    struct stat st = {};
+    return ::fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+// Into a pipe it is a splice(). Into anything else the kernel refuses it, as a socket has no pages to lend.
+[[gnu::cold, gnu::noinline]] ssize_t send_socket(sock::Socket &from, int fd, int file, off_t *offset, size_t count)
+{
+    if (offset != nullptr || !is_pipe(fd))
+        return libc::by_kernel(real.sendfile(fd, file, offset, count));
+    const bool waits = (real.fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
+    return sock::splice_from(from, file, fd, nullptr, count, waits ? 0 : SPLICE_F_NONBLOCK);
+}
+
+} // namespace
+
 VMA_EXPORT ssize_t sendfile(int fd, int file, off_t *offset, size_t count) noexcept
 {
     sock::Socket *const s = tracked(fd);
+    if (sock::Socket *const from = tracked(file)) [[unlikely]]
+        return keep_errno([=] { return send_socket(*from, fd, file, offset, count); });
     if (s == nullptr || (offset != nullptr && !libc::can_read(offset, sizeof *offset))) [[likely]]
         return libc::by_kernel(real.sendfile(fd, file, offset, count));
     if (offset != nullptr && !libc::can_update(offset, sizeof *offset))

@@ -15,6 +15,9 @@ namespace vma::intercept {
 
 inline constexpr unsigned kMaxVector = IOV_MAX; // the kernel's limit of parts, and of messages
 
+// Of pwritev2() and preadv2(): sockets take no notice of these.
+inline constexpr int kOfFiles = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND;
+
 // False for what the kernel refuses, also for want of memory there, or for no bytes at all: it answers these without
 // looking at the socket.
 inline bool carries_bytes(const iovec *parts, int count)

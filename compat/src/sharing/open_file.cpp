@@ -72,7 +72,9 @@ bool follow_open_file(Socket &s)
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     follow_nonblocking(s, fd);
     read_timeouts(s, fd);
-    const Stream *const stream = stream_of(s);
+    Stream *const stream = stream_of(s);
+    if (stream != nullptr)
+        read_inq(s, fd);
     if (stream == nullptr || !was_shut_down(*stream, fd))
         return true;
     s.pinned.store(true, std::memory_order_release);

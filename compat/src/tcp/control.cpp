@@ -107,7 +107,9 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
 int shut_down(Socket &s, int fd, int how)
 {
     const int result = protocol(s).shut_down(s, fd, how);
-    if (result == 0 && (how == SHUT_RD || how == SHUT_RDWR)) {
+    // A datagram socket without a peer is shut down all the same: inet_shutdown() says ENOTCONN, and does it.
+    const bool done = result == 0 || (errno == ENOTCONN && protocol(s).messages);
+    if (done && (how == SHUT_RD || how == SHUT_RDWR)) {
         s.receive_shut.store(true, std::memory_order_release);
         s.kernel_news.store(true, std::memory_order_release);
         notify(s, POLLIN | POLLRDHUP);
@@ -174,8 +176,10 @@ int shut_down(Stream &s, int fd, int how)
     if (!transport(s).spans)
         pin_to_kernel(s, "shutdown()");
     const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
+    bool ended_before = false;
     if (ends_sending) {
-        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not offloaded yet
+        // Before it is seen that the socket is not offloaded yet.
+        ended_before = s.send_shut.exchange(true, std::memory_order_seq_cst);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded) {
             s.tx_lock.lock();
             end_transmit(s, true);
@@ -184,7 +188,7 @@ int shut_down(Stream &s, int fd, int how)
         }
     }
     const int result = libc::by_kernel(libc::real.shutdown(fd, how));
-    if (result != 0 && ends_sending)
+    if (result != 0 && ends_sending && !ended_before)
         s.send_shut.store(false, std::memory_order_relaxed);
     return result;
 }

@@ -26,6 +26,7 @@
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/table/timeouts.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/tcp/inq.hpp"
 
@@ -104,6 +105,7 @@ ssize_t receive_nothing(Stream &s, int fd, msghdr *msg, int flags)
         if (result != 0)
             return give(result);
     }
+    msg->msg_namelen = 0;
     msg->msg_controllen = 0;
     msg->msg_flags = 0;
     return 0;
@@ -249,8 +251,10 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     if (room == 0)
         return receive_nothing(s, fd, msg, flags);
     const std::size_t wanted = (flags & MSG_WAITALL) != 0 ? room : 1;
-    if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+    if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
         follow_nonblocking(s, fd);
+        read_timeouts(s, fd);
+    }
     const bool blocking = may_wait_for_input(s, flags);
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;

@@ -6,6 +6,7 @@
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <optional>
@@ -343,6 +344,9 @@ ssize_t send_file(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t cou
     if (!offloaded(s) &&
         send_kernel_only(s, fd, n, [=](int live) { return libc::real.sendfile(live, in_fd, offset, count); }))
         return n;
+    struct stat st = {};
+    if (offset == nullptr && ::fstat(in_fd, &st) == 0 && (S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode)))
+        return libc::real.sendfile(fd, in_fd, nullptr, count); // it refuses, where a read would wait
     return send_file_pieces(s, fd, in_fd, offset, count);
 }
 

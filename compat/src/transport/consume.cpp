@@ -419,7 +419,12 @@ ssize_t ring_receive(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags
         return n;
     engine_drain(ring_of(s)); // what came after shutdown(SHUT_RD) can still be read
     n = consume_now(s, fd, msg, skip, flags);
-    return n != -EAGAIN ? n : 0;
+    if (n != -EAGAIN)
+        return n;
+    msg->msg_namelen = 0;
+    msg->msg_controllen = 0;
+    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    return 0;
 }
 
 } // namespace vma::sock

@@ -54,6 +54,8 @@ int at_mark(Socket &, int fd, int *mark)
 
 int shut_down(Socket &s, int fd, int how)
 {
+    if (how == SHUT_WR || how == SHUT_RDWR) // also while what is unread keeps the socket from the kernel
+        state_of(s).sends_by_kernel.store(true, std::memory_order_relaxed);
     pin_to_kernel(s, "shutdown()");
     return libc::by_kernel(libc::real.shutdown(fd, how));
 }
