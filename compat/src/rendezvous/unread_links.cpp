@@ -100,7 +100,8 @@ void remove_unread(const UnreadPath &path, int id)
     std::snprintf(renamed.text, sizeof renamed.text, "%.380s.%d", path.text, id);
     ::rename(path.text, renamed.text);
     remove_renamed(renamed, id);
-    ::rmdir(unread_folder().text); // if it is empty
+    *strrchr(renamed.text, '/') = '\0';
+    ::rmdir(renamed.text); // the folder, if it is empty
 }
 
 std::uint64_t inode_of(int fd)
@@ -192,18 +193,17 @@ bool is_left_by_the_dead(const UnreadPath &path, std::uint64_t network, int &id)
     return (id < 0 || about.shm_nattch == 0) && !may_live(network, link, path);
 }
 
-void look_at(const char *folder, const char *entry)
+// `path`: of a link of that name.
+void look_at(const UnreadPath &path, const char *name)
 {
-    UnreadName name;
-    UnreadPath path;
+    UnreadName of;
     UnreadLink link;
     shmid_ds about = {};
     int id = -1;
-    const int fields = std::sscanf(entry, "%" SCNx64 "-%" SCNx64 ".%d", &name.network, &name.cookie, &id);
-    std::snprintf(path.text, sizeof path.text, "%.300s/%.80s", folder, entry);
+    const int fields = std::sscanf(name, "%" SCNx64 "-%" SCNx64 ".%d", &of.network, &of.cookie, &id);
     if (fields == 3)
         remove_renamed(path, read_link(path, link) ? find_segment(link, about, 0) : -1);
-    else if (fields == 2 && is_left_by_the_dead(path, name.network, id))
+    else if (fields == 2 && is_left_by_the_dead(path, of.network, id))
         remove_unread(path, id);
 }
 
@@ -211,14 +211,18 @@ void look_at(const char *folder, const char *entry)
 
 void remove_unread_of_the_dead()
 {
-    const UnreadPath path = unread_folder();
+    UnreadPath path = unread_folder();
     DIR *const folder = ::opendir(path.text);
     if (folder == nullptr)
         return;
-    while (const dirent *const entry = ::readdir(folder))
-        look_at(path.text, entry->d_name);
+    char *const end = path.text + strlen(path.text);
+    while (const dirent *const entry = ::readdir(folder)) {
+        std::snprintf(end, 82, "/%.80s", entry->d_name); // the folder's has 300 at the most
+        look_at(path, entry->d_name);
+    }
+    *end = '\0';
     ::closedir(folder);
-    ::rmdir(unread_folder().text);
+    ::rmdir(path.text);
 }
 
 } // namespace vma::sock
