@@ -10,6 +10,7 @@ namespace vma::sock {
 
 // One piece of work at a time: a lock goes with it, which is held around run(). So the work lies within a critical
 // stretch: no handler of the program's runs on this stack, none jumps out of it, and the lock is what a fork waits for.
+// A log callback of the program's is called on the program's stack (config/stacks.hpp).
 class OwnStack
 {
 public:
@@ -20,11 +21,14 @@ public:
     }
 
 private:
-    static constexpr std::size_t kSize = std::size_t{128} << 10; // as the helper thread's
+    static constexpr std::size_t kSize = std::size_t{128} << 10;  // as the helper thread's
+    static constexpr std::size_t kGuard = std::size_t{128} << 10; // a page of any size, wherever it begins
 
     void call(void (*work)(void *), void *argument);
+    void guard();
 
-    alignas(16) char bytes_[kSize] = {};
+    bool guarded_ = false;
+    alignas(16) char bytes_[kGuard + kSize] = {};
 };
 
 } // namespace vma::sock

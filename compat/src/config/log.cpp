@@ -15,6 +15,7 @@
 
 #include "compat/src/config/log_callback.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/config/stacks.hpp"
 #include "compat/src/config/state.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/private_fd.hpp"
@@ -168,7 +169,16 @@ bool call_back(Level level, const Line &line)
         return false;
     const libc::WhenLeft<InCallback, &InCallback::end> left(in);
     in.called = true;
-    callback(static_cast<int>(level), line.text());
+    struct {
+        LogCallback callback;
+        int level;
+        const char *text;
+    } told = {callback, static_cast<int>(level), line.text()};
+    const auto tell = [](void *what) {
+        const auto &[function, severity, text] = *static_cast<decltype(told) *>(what);
+        function(severity, text);
+    };
+    call_on_programs_stack(tell, &told);
     in.end();
     return true;
 }
