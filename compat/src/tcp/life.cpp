@@ -25,11 +25,13 @@ namespace vma::sock {
 
 namespace {
 
-// Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
+// Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST. Another process that holds
+// the socket may read the last of them, and drop them, between two looks: whether there are any is asked again once
+// nobody else can take them. What is set here would be that one's as well, and its end a reset behind all bytes.
 void reset_if_unread(Stream &s, int fd)
 {
     if (!offloaded(s) || !transport(s).spans || !has_input(s) ||
-        s.lingers_until_ns.load(std::memory_order_relaxed) != 0 || !may_reset(s))
+        s.lingers_until_ns.load(std::memory_order_relaxed) != 0 || !may_reset(s) || !has_input(s))
         return;
     const linger abort_now = {1, 0};
     libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);

@@ -215,6 +215,42 @@ void the_last_but_one_leaves_while_it_is_handed_on(void **)
     assert_null(g_meanwhile);
 }
 
+void other_reads_all_and_drops_them()
+{
+    std::vector<std::uint8_t> bytes(kBytes);
+    iovec part = {bytes.data(), bytes.size()};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    while (sock::read_unread(*g_other, message, 0, 0) != 0) {
+    }
+    sock::leave_unread(g_other);
+}
+
+// A process closes its copy of the socket just as the other one reads the last byte: that one's end is no reset.
+void the_last_bytes_are_read_while_it_is_closed(void **)
+{
+    Pair pair;
+    leave_bytes(pair);
+    give_to_all(pair);
+    const int other = libc::real.dup(pair.b.fd);
+    g_other = sock::find_unread(other, false);
+    assert_non_null(g_other);
+    g_meanwhile = other_reads_all_and_drops_them;
+    sock::forget(pair.b.fd);
+    libc::real.close(pair.b.fd);
+    pair.b.fd = -1;
+    assert_null(g_meanwhile);
+    linger after = {};
+    socklen_t size = sizeof after;
+    assert_int_equal(libc::real.getsockopt(other, SOL_SOCKET, SO_LINGER, &after, &size), 0);
+    assert_int_equal(after.l_onoff, 0);
+    libc::real.close(other);
+    char byte;
+    assert_int_equal(libc::real.recv(pair.a.fd, &byte, 1, 0), 0);
+    assert_false(folder_exists());
+}
+
 void nobody_is_the_last_while_it_is_handed_on(void **)
 {
     const Held held;
@@ -414,6 +450,7 @@ int main()
         cmocka_unit_test(a_descriptor_finds_them),
         cmocka_unit_test(the_last_but_one_leaves_while_it_is_handed_on),
         cmocka_unit_test(nobody_is_the_last_while_it_is_handed_on),
+        cmocka_unit_test(the_last_bytes_are_read_while_it_is_closed),
         cmocka_unit_test(a_peer_dies_without_an_answer),
         cmocka_unit_test(what_has_not_come_is_an_error),
         cmocka_unit_test(nothing_unread_leaves_nothing),
