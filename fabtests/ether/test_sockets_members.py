@@ -4,7 +4,7 @@ ports. What one host gets is the kernel's to say; what goes to a group, each mem
 
 import pytest
 
-from lib import build, multicast, netns
+from lib import build, expect, multicast, netns
 from lib.multicast import GROUP as FOUR
 from lib.multicast import PORT, Stream, is_on_port, member, nothing, sender, takes_group
 from lib.wire import LEFT, RIGHT
@@ -170,24 +170,23 @@ def test_two_ports_to_groups(scene):
 def test_sockperf(scene, server):
     """Both roles; requests and answers go to the group."""
     tool = build.tool("sockperf")
-    serve = [tool, "server", "-i", FOUR, "-p", PORT]
-    ask = [tool, "ping-pong", "-i", FOUR, "-p", PORT, "-t", 1, *build.SOCKPERF_MANY]
-    programs = {}
 
-    def begin(left):
+    def begin(left, *argv):
         at = LEFT if left else RIGHT
-        argv = [*(serve if left == server else ask), "--mc-rx-if", at, "--mc-tx-if", at]
         host = scene.hosts.left if left else scene.hosts.right
-        programs[left] = scene.run.start("left" if left else "right", argv, vma=left, netns=host.file,
-                                         env={"VMA_ETHERNET": "wire"} if left else None)
-        return programs[left]
+        return scene.run.start("left" if left else "right", [tool, *argv, "-i", FOUR, "-p", PORT, "--mc-rx-if", at, "--mc-tx-if", at],
+                               vma=left, netns=host.file, env={"VMA_ETHERNET": "wire"} if left else None)
 
-    listener = begin(server)
+    def ask(seconds):
+        client = begin(not server, "ping-pong", "-t", seconds, *build.SOCKPERF_MANY).ok()
+        assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
+        ours = listener if server else client
+        return takes_group(ours, FOUR) and is_on_port(ours)
+
+    listener = begin(server, "server")
     scene.run.wait_until(lambda: "[tid" in listener.stdout(), "the server", proc=listener)
-    client = begin(not server).ok()
+    expect.in_time(scene.run, ask, "the left to be on the port", listener)
     listener.stop()
-    assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
-    assert takes_group(programs[True], FOUR) and is_on_port(programs[True])
 
 
 @GROUPS

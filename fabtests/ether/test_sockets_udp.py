@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from lib import build, patience
+from lib import build, expect, patience
 from lib.multicast import is_on_port
 from lib.runner import open_input
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, inside
@@ -385,21 +385,17 @@ def test_refused(run, wire):
 def test_sockperf(run, wire, server):
     """Both roles; every message comes back once, in order."""
     tool = build.tool("sockperf")
-    left = [tool, *(["server", "-i", LEFT] if server else ["ping-pong", "-i", RIGHT, "-t", 1, *build.SOCKPERF_MANY]), "-p", PORT]
-    right = [tool, *(["ping-pong", "-i", LEFT, "-t", 1, *build.SOCKPERF_MANY] if server else ["server", "-i", RIGHT]), "-p", PORT]
-    programs = {}
 
-    def begin_left():
-        programs["left"] = on_port(run, wire.left, "left", *left)
+    def begin(at_left, *argv):
+        argv = [tool, *argv, "-i", LEFT if server else RIGHT, "-p", PORT]
+        return on_port(run, wire.left, "left", *argv) if at_left else run.start("right", argv, netns=wire.right.file)
 
-    def begin_right():
-        programs["right"] = run.start("right", right, netns=wire.right.file)
+    def ask(seconds):
+        client = begin(not server, "ping-pong", "-t", seconds, *build.SOCKPERF_MANY).ok()
+        assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
+        return is_on_port(listener if server else client)
 
-    begin_left() if server else begin_right()
-    listener = programs["left" if server else "right"]
+    listener = begin(server, "server")
     run.wait_until(lambda: "[tid" in listener.stdout(), "the server", proc=listener)
-    begin_right() if server else begin_left()
-    client = programs["right" if server else "left"].ok()
+    expect.in_time(run, ask, "the left to be on the port", listener)
     listener.stop()
-    assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
-    assert is_on_port(programs["left"])

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from lib import build, patience, ports
+from lib import build, expect, patience, ports
 
 EXAMPLES = build.TOP / "contrib" / "examples"
 INCLUDE = build.TOP / "include"
@@ -246,8 +246,10 @@ def test_sockperf_that_loads_the_library(run, port):
     load = f"--load-vma={build.libvma()}"
     server = run.start("server", [sockperf, "server", load, "-i", "127.0.0.1", "-p", str(port)], env=env)
     run.wait_until(lambda: ports.is_bound(port), "the server to be there", proc=server)
-    client = run.run("client", [sockperf, "ping-pong", load, "-i", "127.0.0.1", "-p", str(port), "-t", "1", "--mps", "100000"],
-                     env=env)
+
+    def ask(seconds):
+        client = run.run("client", [sockperf, "ping-pong", load, "-i", "127.0.0.1", "-p", str(port), "-t", seconds, "--mps", "100000"], env=env)
+        assert "# dropped messages = 0" in client.stdout()
+        return all("accelerated: " in proc.output() for proc in (client, server))
+    expect.in_time(run, ask, "both to be accelerated", server)
     server.stop()
-    assert "# dropped messages = 0" in client.stdout()
-    assert "accelerated: " in client.output() and "accelerated: " in server.output()

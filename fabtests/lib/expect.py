@@ -16,6 +16,12 @@ def rounds(pair, one, accelerated):
             return server, client
 
 
+def in_time(run, ask, what, proc=None):
+    """ask(1), or ask(2), ask(4) ... seconds, until it holds: for programs that run by time, which may be too short for a busy machine."""
+    seconds = (1 << number for number in itertools.count())
+    run.wait_until(lambda: ask(next(seconds)), what, proc=proc)
+
+
 def of_port(port: int):
     """For rounds(): each has accelerated a connection of it."""
     return lambda *procs: all(proc.log().accelerated(port) for proc in procs)

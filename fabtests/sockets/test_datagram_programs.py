@@ -37,12 +37,12 @@ def judge(pair, server, client):
 
 
 def rounds(pair, server, ask):
-    """The client of ask(), or of more of them, until something was accelerated."""
+    """The client of ask(0), or of ask(1) ..., until something was accelerated."""
 
     def both(server, client):
         return datagrams.receivers(server.log()) and datagrams.routes(client.log())
 
-    return expect.rounds(pair, lambda _: (server, ask()), both)[1]
+    return expect.rounds(pair, lambda turn: (server, ask(turn)), both)[1]
 
 
 # ---- sockperf -----------------------------------------------------------------------------------------------------------
@@ -56,11 +56,11 @@ def right_answers(client):
     assert found and int(found[1]) > 0 and int(found[2]) > 0, client.stdout()
 
 
-def sockperf(serve, client, port, pair, *options):
-    server = serve(build.tool("sockperf"), "server", "-i", "127.0.0.1", "-p", port)
+def sockperf(serve, client, pair, where, *options):
+    server = serve(build.tool("sockperf"), "server", *where)
 
-    def ask():
-        done = client(build.tool("sockperf"), *options, "-i", "127.0.0.1", "-p", port, "-t", 1)
+    def ask(turn):
+        done = client(build.tool("sockperf"), *options, *where, "-t", 1 << turn)
         right_answers(done)
         return done
 
@@ -72,24 +72,20 @@ def sockperf(serve, client, port, pair, *options):
 # It waits for 2 s before it begins: few tests.
 @pytest.mark.pairs(pairing.KERNEL, pairing.VMA_LATENCY)
 def test_sockperf_ping_pong(serve, client, port, pair):
-    sockperf(serve, client, port, pair, "ping-pong", *build.SOCKPERF_MANY, "-m", 14)
+    sockperf(serve, client, pair, ["-i", "127.0.0.1", "-p", port], "ping-pong", *build.SOCKPERF_MANY, "-m", 14)
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
 def test_sockperf_under_load(serve, client, port, pair):
     """A queue of the default size holds some 90 such datagrams: a process may wait a fifth of a second for a processor."""
-    sockperf(serve, client, port, pair, "under-load", "--mps", 500, "--reply-every", 2, "-m", 1400)
+    sockperf(serve, client, pair, ["-i", "127.0.0.1", "-p", port], "under-load", "--mps", 500, "--reply-every", 2, "-m", 1400)
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
 def test_sockperf_many_sockets(run, serve, client, port, pair):
     feed = run.work / "feed"
     feed.write_text("".join(f"U:127.0.0.{host}:{port}\n" for host in (1, 2, 3)))
-    server = serve(build.tool("sockperf"), "server", "-f", feed, "-F", "epoll")
-    done = client(build.tool("sockperf"), "ping-pong", *build.SOCKPERF_MANY, "-f", feed, "-F", "epoll", "-t", 1)
-    right_answers(done)
-    server.stop()
-    judge(pair, server, done)
+    sockperf(serve, client, pair, ["-f", feed, "-F", "epoll"], "ping-pong", *build.SOCKPERF_MANY)
 
 
 # ---- iperf3 -----------------------------------------------------------------------------------------------------------
@@ -193,7 +189,7 @@ def test_memcached(serve, client, port, pair):
     """Four threads wait in epoll for one socket."""
     server = serve(build.tool("memcached"), "-u", "root", "-l", "127.0.0.1", "-p", 0, "-U", port, "-t", 4)
 
-    def ask():
+    def ask(_):
         done = client(PYTHON, "-c", MEMCACHED, port)
         assert "all values as stored" in done.stdout()
         return done

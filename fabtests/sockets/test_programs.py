@@ -49,13 +49,22 @@ def check_ping_pong(client):
     assert "Summary: Latency is" in text
 
 
-def sockperf_ping_pong(run, port, pair, size):
-    server = sockperf_server(run, pair, port)
-    client = run.run("client", [build.tool("sockperf"), "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", port, "-t", 1,
-                                "-m", size, *build.SOCKPERF_MANY, "--data-integrity"], vma=pair.client, mode=pair.mode)
-    check_ping_pong(client)
+def sockperf(run, pair, port, server, check, *options):
+    """A client for a second, and ones that take longer until something was accelerated."""
+
+    def ask(turn):
+        client = run.run("client", [build.tool("sockperf"), *options, "-t", 1 << turn], vma=pair.client, mode=pair.mode)
+        check(client)
+        return server, client
+
+    _, client = expect.rounds(pair, ask, expect.of_port(port))
     server.stop()
     expect.acceleration(pair, port, server, client)
+
+
+def sockperf_ping_pong(run, port, pair, size):
+    sockperf(run, pair, port, sockperf_server(run, pair, port), check_ping_pong, "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", port,
+             "-m", size, *build.SOCKPERF_MANY, "--data-integrity")
 
 
 def test_sockperf_ping_pong(run, port, pair):
@@ -72,22 +81,15 @@ def test_sockperf_ping_pong_large(run, port, pair):
 @pytest.mark.parametrize("how", ["select", "poll", "epoll"])
 def test_sockperf_multiplexed(run, port, pair, how):
     server = sockperf_server(run, pair, port, how)
-    client = run.run("client", [build.tool("sockperf"), "ping-pong", "-f", run.work / "feed", "-F", how, "-t", 1,
-                                *build.SOCKPERF_MANY],
-                     vma=pair.client, mode=pair.mode)
-    check_ping_pong(client)
-    server.stop()
-    expect.acceleration(pair, port, server, client)
+    sockperf(run, pair, port, server, check_ping_pong, "ping-pong", "-f", run.work / "feed", "-F", how, *build.SOCKPERF_MANY)
 
 
 @pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 def test_sockperf_throughput(run, port, pair):
-    server = sockperf_server(run, pair, port)
-    client = run.run("client", [build.tool("sockperf"), "throughput", "--tcp", "-i", "127.0.0.1", "-p", port, "-t", 1,
-                                "-m", 65000], vma=pair.client, mode=pair.mode)
-    assert re.search(r"BandWidth is [1-9]", client.stdout()), client.stdout()
-    server.stop()
-    expect.acceleration(pair, port, server, client)
+
+    def check(client):
+        assert re.search(r"Message Rate is [1-9]", client.stdout()), client.stdout()
+    sockperf(run, pair, port, sockperf_server(run, pair, port), check, "throughput", "--tcp", "-i", "127.0.0.1", "-p", port, "-m", 65000)
 
 
 # ---- redis ------------------------------------------------------------------------------------------------------------

@@ -304,11 +304,11 @@ def test_sockperf(run, port):
     sockperf = build.tool("sockperf")
     server = run.start("server", [sockperf, "server", "--tcp", "-i", "127.0.0.1", "-p", port], vma=True)
     run.wait_port(port, server)
-    dump = vmadump.start(run, *ROOM, "-w", "sockperf", listeners=0, timeout=120)
-    client = run.start("client", [sockperf, "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", port, "--mps", 20000, "-t", 2, "-m", 64], vma=True)
-    client.ok()
-    server.stop(number=signal.SIGINT)
-    captured, _, dropped = vmadump.end(dump)
+    dump = vmadump.start(run, *ROOM, "-w", "sockperf", "-c", 8000, listeners=0)
+    client = run.start("client", [sockperf, "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", port, "--mps", 20000, "-t", 100, "-m", 64], vma=True)
+    captured, _, dropped = vmadump.counts(dump.ok())
+    for proc in client, server:
+        proc.stop(number=signal.SIGINT)
     packets = vmadump.parse((run.work / "sockperf").read_bytes())
     assert dropped == 0 and len(packets) == captured == len(vmadump.tcpdump(run.work / "sockperf"))
     numbers = [struct.unpack("!Q", one.data[:8])[0] for one in packets
