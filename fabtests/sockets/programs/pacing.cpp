@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One side sends for some time under SO_MAX_PACING_RATE, the other measures what arrives. The connection, or the pair
-// of UDP sockets, is accelerated by then. Arguments: tcp|udp, blocking|poll|epoll, bytes a second, milliseconds, bytes
-// a call, and after how many bytes the receiver stops for 30 ms, again and again (0: never). The receiver prints bytes
-// and ns from the first arrival, which doesn't count, to the last; the sender what it sent, in how many calls, how
-// often it was refused, and its CPU time.
+// of UDP sockets, is accelerated by then. Arguments: tcp|udp, blocking|poll|epoll|spin (a refused call is made again at
+// once), bytes a second, milliseconds, bytes a call, and after how many bytes the receiver stops for 30 ms, again and
+// again (0: never). The receiver prints bytes and ns from the first arrival, which doesn't count, to the last, and all
+// bytes and when the last came; the sender what it sent, in how many calls, how often it was refused, its CPU time, and
+// when it began.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,12 +60,19 @@ int open_datagrams(Peer &me)
     address.sin_port = static_cast<in_port_t>(me.hear());
     must(::connect(fd, reinterpret_cast<sockaddr *>(&address), length), "connect");
     char byte = 0;
-    for (unsigned i = 0; i < kWarmUp; ++i) {
-        if (!me.server)
-            must(static_cast<int>(::send(fd, &byte, 1, 0)), "send");
-        must(static_cast<int>(::recv(fd, &byte, 1, 0)), "recv");
-        if (me.server)
-            must(static_cast<int>(::send(fd, &byte, 1, 0)), "send");
+    bool both = false;
+    for (unsigned turns = 2; turns != 0;
+         turns -= both ? 1 : 0) { // what is sent before the other end is known isn't paced
+        for (unsigned i = 0; i < kWarmUp; ++i) {
+            if (!me.server)
+                must(static_cast<int>(::send(fd, &byte, 1, 0)), "send");
+            must(static_cast<int>(::recv(fd, &byte, 1, 0)), "recv");
+            if (me.server)
+                must(static_cast<int>(::send(fd, &byte, 1, 0)), "send");
+        }
+        const bool here = me.is_offloaded(fd);
+        me.tell(here ? 1 : 0);
+        both = me.hear() != 0 && here;
     }
     return fd;
 }
@@ -76,9 +84,11 @@ void receive(int fd, std::uint64_t stops_after)
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t all = 0;
     std::uint64_t stopped_at = 0;
     for (ssize_t n; (n = ::recv(fd, buffer.data(), buffer.size(), 0)) > 0;) {
         last = now();
+        all += static_cast<std::uint64_t>(n);
         if (first == 0)
             first = last;
         else
@@ -88,8 +98,9 @@ void receive(int fd, std::uint64_t stops_after)
             must(::nanosleep(&kStop, nullptr), "nanosleep");
         }
     }
-    std::printf("received %llu bytes in %llu ns\n", static_cast<unsigned long long>(bytes),
-                static_cast<unsigned long long>(last - first));
+    std::printf("received %llu bytes in %llu ns, all %llu at %llu ns\n", static_cast<unsigned long long>(bytes),
+                static_cast<unsigned long long>(last - first), static_cast<unsigned long long>(all),
+                static_cast<unsigned long long>(last));
 }
 
 // Until the socket says that there is room.
@@ -126,14 +137,16 @@ void transmit(int fd, const std::string &style, std::uint64_t nanoseconds, std::
             bytes += static_cast<std::uint64_t>(n);
         } else if (errno == EAGAIN) {
             ++refused;
-            await_room(fd, epoll);
+            if (style != "spin")
+                await_room(fd, epoll);
         } else {
             die("send: %s", std::strerror(errno));
         }
     }
-    std::printf("sent %llu bytes, %lu calls, %lu refused, cpu %llu ns of %llu ns\n",
+    std::printf("sent %llu bytes, %lu calls, %lu refused, cpu %llu ns of %llu ns from %llu ns\n",
                 static_cast<unsigned long long>(bytes), calls, refused,
-                static_cast<unsigned long long>(cpu_time() - busy), static_cast<unsigned long long>(now() - start));
+                static_cast<unsigned long long>(cpu_time() - busy), static_cast<unsigned long long>(now() - start),
+                static_cast<unsigned long long>(start));
 }
 
 // An empty one is the last. A full receiver drops it, so it goes until the other side has gone.
@@ -152,7 +165,7 @@ int main(int argc, char **argv)
 {
     Peer me = parse_peer(&argc, argv);
     if (argc != 7)
-        die("expected tcp|udp blocking|poll|epoll RATE MS BYTES STOPS_AFTER");
+        die("expected tcp|udp blocking|poll|epoll|spin RATE MS BYTES STOPS_AFTER");
     const bool tcp = std::string(argv[1]) == "tcp";
     int fd = -1;
     if (tcp) {
