@@ -60,9 +60,9 @@ int open_datagrams(Peer &me)
     address.sin_port = static_cast<in_port_t>(me.hear());
     must(::connect(fd, reinterpret_cast<sockaddr *>(&address), length), "connect");
     char byte = 0;
+    // What is sent before the other end is known goes by the kernel, and isn't paced.
     bool both = false;
-    for (unsigned turns = 2; turns != 0;
-         turns -= both ? 1 : 0) { // what is sent before the other end is known isn't paced
+    for (unsigned turns = 2; turns != 0; turns -= both ? 1 : 0) {
         for (unsigned i = 0; i < kWarmUp; ++i) {
             if (!me.server)
                 must(static_cast<int>(::send(fd, &byte, 1, 0)), "send");
