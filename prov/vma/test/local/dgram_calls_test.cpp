@@ -167,8 +167,8 @@ bool is_address(const void *data, std::size_t length, const sockaddr_in &address
 fi_cq_err_entry read_error(fid_cq *cq, void *buffer = nullptr, std::size_t size = 0)
 {
     fi_cq_data_entry entry{};
-    for (int i = 0; fi_cq_read(cq, &entry, 1) != -FI_EAVAIL; ++i)
-        REQUIRE(i < 200'000'000);
+    for (const patience::Deadline deadline; fi_cq_read(cq, &entry, 1) != -FI_EAVAIL;)
+        REQUIRE(!deadline.over());
     fi_cq_err_entry error{};
     error.err_data = buffer;
     error.err_data_size = size;

@@ -40,9 +40,9 @@ struct Taking : Dgram {
     }
     void read_until(std::size_t count)
     {
-        for (int i = 0; own.taken.size() < count; ++i) {
+        for (const patience::Deadline deadline; own.taken.size() < count;) {
             REQUIRE(fi_cq_read(cq, nullptr, 0) == -FI_EAGAIN);
-            REQUIRE(i < 200'000'000);
+            REQUIRE(!deadline.over());
         }
     }
     bool may_sleep() const
@@ -97,8 +97,8 @@ void takes_what_arrives(void **)
     constexpr std::uint32_t kMany = 1000;
     for (std::uint32_t i = 0; i < kMany; ++i)
         REQUIRE(fi_inject(a.ep, &i, sizeof i, to) == 0);
-    for (int i = 0; taker.taken.size() < kMany + 3; ++i)
-        REQUIRE(fi_cq_read(b.cq, nullptr, 0) == 0 && i < 200'000'000);
+    for (const patience::Deadline deadline; taker.taken.size() < kMany + 3;)
+        REQUIRE(fi_cq_read(b.cq, nullptr, 0) == 0 && !deadline.over());
     assert_string_equal(taker.taken[0].payload.c_str(), "first");
     assert_true(taker.taken[0].data == 0x123456789abcdef0);
     assert_true(taker.taken[1].payload == std::string(large.data(), large.size()) && taker.taken[1].data == 0);
@@ -123,8 +123,8 @@ void refused_ones_stay(void **)
         taker.room = 0;
         REQUIRE(fi_inject(one.ep, "1a", 2, from_one) == 0);
         REQUIRE(fi_inject(one.ep, "1b", 2, from_one) == 0);
-        for (int i = 0; taker.refused == 0; ++i)
-            REQUIRE(fi_cq_read(b.cq, nullptr, 0) == -FI_EAGAIN && i < 200'000'000);
+        for (const patience::Deadline deadline; taker.refused == 0;)
+            REQUIRE(fi_cq_read(b.cq, nullptr, 0) == -FI_EAGAIN && !deadline.over());
         for (int i = 0; i < 3; ++i)
             assert_false(b.may_sleep());
         fi_cq_data_entry entry{};
@@ -292,8 +292,8 @@ void may_be_given_back_at_once(void **)
         for (int round = 0; round < 300; ++round) {
             for (int i = 0; i < 20; ++i)
                 REQUIRE(fi_injectdata(a.ep, bytes.data(), bytes.size(), sent++, to) == 0);
-            for (int i = 0; keeper.count < sent; ++i)
-                REQUIRE(fi_cq_read(b.cq, nullptr, 0) == -FI_EAGAIN && i < 200'000'000);
+            for (const patience::Deadline deadline; keeper.count < sent;)
+                REQUIRE(fi_cq_read(b.cq, nullptr, 0) == -FI_EAGAIN && !deadline.over());
             if (round % 3 == 0)
                 keeper.give_back();
         }

@@ -199,12 +199,12 @@ inline void join_over(int socket, Side &side, pid_t peer, bool cma)
 inline fi_cq_data_entry next_entry(fid_cq *cq)
 {
     fi_cq_data_entry entry{};
-    for (std::uint64_t i = 0;; ++i) {
+    for (const patience::Deadline deadline;;) {
         const ssize_t got = fi_cq_read(cq, &entry, 1);
         if (got == 1)
             return entry;
         REQUIRE(got == -FI_EAGAIN);
-        REQUIRE(i < 200'000'000);
+        REQUIRE(!deadline.over());
         sched_yield(); // whom it waits for may want this processor
     }
 }
@@ -212,12 +212,12 @@ inline fi_cq_data_entry next_entry(fid_cq *cq)
 inline fi_cq_err_entry next_error(fid_cq *cq)
 {
     fi_cq_data_entry entry{};
-    for (std::uint64_t i = 0;; ++i) {
+    for (const patience::Deadline deadline;;) {
         const ssize_t got = fi_cq_read(cq, &entry, 1);
         if (got == -FI_EAVAIL)
             break;
         REQUIRE(got == -FI_EAGAIN);
-        REQUIRE(i < 200'000'000);
+        REQUIRE(!deadline.over());
         sched_yield(); // whom it waits for may want this processor
     }
     fi_cq_err_entry error{};
