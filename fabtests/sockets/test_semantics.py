@@ -15,7 +15,7 @@ SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
                    + [f"{name}_by_{side}" for name in re.findall(r"^STREAMING\((\w+)\)", _text, re.M)
                       for side in ("client", "server")])
 FAULTS = set(re.findall(r"^SCENARIO\((\w+)\)", (SOURCES / "faults.cpp").read_text(), re.M))
-STACKS = {"cancelled_receive", "cloned_child"}
+STACKS = {"cancelled_receive", "cloned_child", "own_tables_by_clone"}
 NETWORKS = {"network_left", "same_addresses_in_three_networks", "same_addresses_in_three_networks_at_once"}
 EDGES = {"epoll_several_sets", "epoll_nested", "epoll_edge", "epoll_edge_server", "epoll_edge_writable", "epoll_one_shot", "epoll_mixed"}
 PROGRAM = "sockets/programs/semantics/semantics"

@@ -85,7 +85,10 @@ namespace {
         params.progress_interval = 0;
     }
     const bool says_when = variable("VMA_LIFT_AFTER") != nullptr && variable("VMA_LIFT_AT_CONNECT") == nullptr;
-    if (params.lift_at_connect != 0 && (says_when || !has_descriptors_to_spare()))
+    if (says_when)
+        params.lift_at_connect = 0;
+    params.opens_early = (params.lift_at_connect != 0 || params.lift_after == 1) && has_descriptors_to_spare();
+    if (!params.opens_early)
         params.lift_at_connect = 0;
     for (const Limit &limit : kLimits)
         if (!keeps(params, limit))

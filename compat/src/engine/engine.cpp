@@ -217,20 +217,23 @@ void close_objects(const Objects &o, const DatagramObjects &d)
 
 } // namespace
 
-void engine_end()
+bool engine_stop()
 {
-    bool ran = false;
     {
         const LockGuard guard(g_offload.lock);
-        ran = g_engine.state == EngineState::kRunning;
-        g_engine.state = EngineState::kFailed;
-        if (ran)
-            end_helper_soon();
+        if (g_engine.state.exchange(EngineState::kFailed) != EngineState::kRunning)
+            return false;
+        end_helper_soon();
     }
-    if (!ran)
-        return;
     engine_wake_helper();
     join_helper_thread();
+    return true;
+}
+
+void engine_end()
+{
+    if (!engine_stop())
+        return;
     const LockGuard guard(g_offload.lock);
     close_all_retired();
     const Objects o = g_engine.objects;

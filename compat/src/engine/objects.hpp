@@ -37,6 +37,9 @@ bool engine_is_unstarted(); // any thread
 // No socket has an endpoint, and none will: the helper thread ends, and what is open is closed as far as other devices
 // leave it. No lock held.
 void engine_end();
+// The half of that which threads in a call don't feel: none is opened any more, and the helper thread has ended. False:
+// they were not open. No lock is held.
+bool engine_stop();
 const Objects &engine_objects();
 Device &engine_device(); // the local one
 void engine_wake_helper();

@@ -106,14 +106,15 @@ bool meets_filter()
 
 void stay_in_sandbox()
 {
-    const std::uint32_t count = pool_size();
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Socket &s = *socket_by_index(i);
-        const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
-            pin_to_kernel(s, "system call filter");
-    }
+    pin_all("system call filter");
     kMultiplexers.leave_sets();
+}
+
+void leave_to_kernel(void (*give_back)())
+{
+    begin_sandbox();
+    wait_for_loads();
+    give_back();
 }
 
 void sandbox_comes(const char *how)
@@ -122,9 +123,7 @@ void sandbox_comes(const char *how)
     if (config::log_enabled(level)) // the last line: what a log needs may be refused soon
         config::log_line(level, "%s: this process sets a filter of system calls: all its sockets stay on the kernel",
                          how);
-    begin_sandbox();
-    wait_for_loads();
-    stay_in_sandbox();
+    leave_to_kernel(stay_in_sandbox);
     engine_end();
     stats::give_up_file();
     if (pool_size() != 0)

@@ -13,6 +13,8 @@ namespace vma::sock {
 // Before the process sets a filter, by `how`; no lock is held, and it is for one thread at a time. All sockets are on
 // the kernel when it returns, the helper thread has ended, and what was opened of the provider is closed.
 void sandbox_comes(const char *how);
+// The first half of that: nothing becomes accelerated any more, and `give_back` has all sockets go back.
+void leave_to_kernel(void (*give_back)());
 bool may_forget(
     // nothing of this tracked socket is left for the library to do: not the last bytes that came by an endpoint, say
     int fd);

@@ -16,6 +16,7 @@ namespace vma::sock {
 struct Sandbox {
     Mutex entering;
     std::atomic<bool> entered{false}; // set once, with `entering` held; intercept/sandbox.cpp
+    std::atomic<bool> parted{false};  // likewise; intercept/own_tables.cpp
     libc::Seccomp inherited = {};     // set before the first socket
     bool looked = false;              // since then only now and then
     std::uint32_t looks = 0;

@@ -6,6 +6,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/intercept/call_log.hpp"
+#include "compat/src/intercept/own_tables.hpp"
 #include "compat/src/libc/critical.hpp"
 
 namespace vma::intercept {
@@ -79,6 +80,7 @@ VMA_ALIAS(close) int __close(int);
 
 VMA_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept
 {
+    before_close_range(first, last, flags);
     if (first > last || (flags & static_cast<int>(CLOSE_RANGE_CLOEXEC)) != 0)
         return real.close_range(first, last, flags); // closes nothing
     const libc::Stretch stretch;

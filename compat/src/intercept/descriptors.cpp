@@ -3,6 +3,7 @@
 // tables outlives its descriptor. Also what duplicates them; what closes them is close.cpp.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/base/fence.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/critical.hpp"
@@ -60,10 +61,50 @@ template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate
 
 } // namespace
 
+namespace {
+
+// Its bytes may be another table's to read.
+void leave_number(int fd)
+{
+    if (!sock::leave_number(fd))
+        return;
+    mux::let_go_of_set(fd);
+    sock::forget_uring(fd);
+    g_ours.remove(fd);
+}
+
+} // namespace
+
+void leave_numbers()
+{
+    constexpr unsigned kLast = sock::kMaxTracked - 1;
+    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
+        if (!mux::is_epoll(fd))
+            leave_number(fd);
+    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
+        leave_number(fd);
+}
+
+bool is_of_another_table(int fd)
+{
+    if (libc::in_vfork_child())
+        return true;
+    if (!libc::tables_apart())
+        return false;
+    const KeepErrno keep;
+    const sock::Socket *const s = sock::lookup(fd);
+    if (s == nullptr || !sock::is_behind(*s, fd))
+        return true;
+    leave_number(fd);
+    return sock::lookup(fd) == nullptr; // all is read
+}
+
 void retire(int fd)
 {
     if (libc::in_vfork_child())
         return;
+    if (libc::tables_apart())
+        return leave_number(fd);
     const KeepErrno keep;
     if (sock::lookup(fd) != nullptr)
         sock::forget(fd);
@@ -76,6 +117,9 @@ void retire(int fd)
 void number_tracked(int fd)
 {
     g_ours.add(fd);
+    sock::fence_after_exchange(); // either who leaves all numbers finds this one, or we see that they are left
+    if (libc::tables_apart()) [[unlikely]]
+        return leave_number(fd);
     if (sock::is_named_for_later(fd)) [[unlikely]]
         number_named(fd);
     if (fd > STDERR_FILENO)
@@ -96,6 +140,8 @@ void duplicated(int old_fd, int new_fd)
     if (new_fd == STDERR_FILENO)
         config::stderr_replaced();
     number_given(new_fd);
+    if (libc::tables_apart() && (tracked(old_fd) == nullptr || ours(new_fd)))
+        return; // another file, or in another table bytes are left of what the number was
     if (sock::lookup(old_fd) != nullptr)
         sock::track_dup(old_fd, new_fd);
     else if (mux::is_epoll(old_fd))

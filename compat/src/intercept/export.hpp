@@ -34,11 +34,15 @@ using libc::real;
 using libc::keep_errno;
 using libc::KeepErrno;
 
+// The number is tracked, and a child of vfork() has it, or a thread in whose table it is another file. (By the number
+// alone, so that who doesn't get here has nothing to keep for it.) descriptors.cpp
+bool is_of_another_table(int fd);
+
 // The tracked socket behind a descriptor of this process, or nullptr.
 inline sock::Socket *tracked(int fd)
 {
     sock::Socket *const s = sock::lookup(fd);
-    if (s != nullptr && libc::in_vfork_child()) [[unlikely]]
+    if (s != nullptr && libc::numbers_may_differ() && is_of_another_table(fd)) [[unlikely]]
         return nullptr;
     return s;
 }
@@ -114,6 +118,10 @@ inline void was_duplicated(int old_fd, int new_fd)
 // After a number became ours. A socket that got the number 0, 1 or 2 is given to the kernel: stdio and programs that
 // are started later use these without asking us. So is one whose number an io_uring waits to use.
 void number_tracked(int fd);
+
+// Before threads have tables of their own: what is known of all numbers is dropped. Where bytes are left to read here
+// that the kernel has not, the number stays, and tracked() looks at the file behind it.
+void leave_numbers();
 
 // Retires all of a range.
 void retire_range(unsigned first, unsigned last);

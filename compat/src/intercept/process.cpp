@@ -11,6 +11,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/intercept/own_tables.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/stats/region.hpp"
 
@@ -328,6 +329,7 @@ VMA_EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argu
         return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid); // which refuses it
     if ((flags & CLONE_VM) == 0)
         return fork_by_clone({function, argument}, stack, flags, parent_tid, tls, child_tid);
+    before_clone(static_cast<unsigned>(flags));
     if ((flags & CLONE_VFORK) != 0) {
         before_spawn(true);
         libc::entering_vfork();

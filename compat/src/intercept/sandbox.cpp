@@ -31,10 +31,10 @@ void forget_descriptors()
 }
 
 // Who comes second waits until it is done; not for ever, as a child of fork() may have a copy of a lock that is held.
-bool may_enter()
+bool may_enter(const std::atomic<bool> &done)
 {
     constexpr int kMostMs = 3000;
-    for (int i = 0; i < kMostMs && !sock::g_engine_tables.sandbox.entered.load(std::memory_order_acquire); ++i) {
+    for (int i = 0; i < kMostMs && !done.load(std::memory_order_acquire); ++i) {
         if (sock::g_engine_tables.sandbox.entering.try_lock())
             return true;
         real.poll(nullptr, 0, 1);
@@ -44,18 +44,11 @@ bool may_enter()
 
 void enter(const char *how)
 {
-    if (libc::in_vfork_child())
-        return;
-    const KeepErrno keep;
-    if (!may_enter())
-        return;
-    if (!sock::g_engine_tables.sandbox.entered.load(std::memory_order_acquire)) {
-        sock::sandbox_comes(how);
+    leave_once(sock::g_engine_tables.sandbox.entered, how, [](const char *by) {
+        sock::sandbox_comes(by);
         forget_descriptors();
         config::set_log_level(static_cast<int>(config::Level::kNone)); // a line takes more calls than write()
-        sock::g_engine_tables.sandbox.entered.store(true, std::memory_order_release);
-    }
-    sock::g_engine_tables.sandbox.entering.unlock();
+    });
 }
 
 // Programs ask whether there are filters by giving none.
@@ -65,6 +58,20 @@ bool is_program(const void *program)
 }
 
 } // namespace
+
+void leave_once(std::atomic<bool> &done, const char *how, void (*leave)(const char *how))
+{
+    if (libc::in_vfork_child())
+        return;
+    const KeepErrno keep;
+    if (!may_enter(done))
+        return;
+    if (!done.load(std::memory_order_acquire)) {
+        leave(how);
+        done.store(true, std::memory_order_release);
+    }
+    sock::g_engine_tables.sandbox.entering.unlock();
+}
 
 void before_seccomp(unsigned operation, unsigned flags, const void *program)
 {

@@ -3,6 +3,7 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/intercept/own_tables.hpp"
 #include "compat/src/intercept/sandbox.hpp"
 #include "compat/src/intercept/sets.hpp"
 #include "compat/src/intercept/uring_calls.hpp"
@@ -64,6 +65,15 @@ private:
     sigset_t set_ = {};
 };
 
+// Of clone(): with the stack of its caller, as fork().
+bool clones_process(const Arguments &a)
+{
+    if ((a.at[0] & CLONE_VM) == 0)
+        return a.at[1] == 0;
+    before_clone(a.get<unsigned long>(0));
+    return false;
+}
+
 // Of clone3(): a process with memory of its own and the stack of its caller, as fork() makes it. Whatever the kernel
 // refuses is not one.
 bool copies_process(const Arguments &a)
@@ -71,6 +81,7 @@ bool copies_process(const Arguments &a)
     const auto *const given = a.get<const clone_args *>(0);
     if (a.get<std::size_t>(1) < CLONE_ARGS_SIZE_VER0 || !libc::can_read(given, CLONE_ARGS_SIZE_VER0))
         return false;
+    before_clone(given->flags);
     return (given->flags & CLONE_VM) == 0 && given->stack == 0;
 }
 
@@ -83,8 +94,8 @@ bool concerns_process(long number, const Arguments &a, long &result)
         result = ::_Fork();
         return true;
 #endif
-    case SYS_clone: // with the stack of its caller, as fork()
-        if ((a.at[0] & CLONE_VM) != 0 || a.at[1] != 0)
+    case SYS_clone:
+        if (!clones_process(a))
             return false;
         result = copy_process([&a] { return real_syscall(SYS_clone, a); });
         return true;
@@ -104,6 +115,9 @@ bool concerns_process(long number, const Arguments &a, long &result)
         ::_exit(a.get<int>(0));
     case SYS_seccomp:
         before_seccomp(a.get<unsigned>(0), a.get<unsigned>(1), a.get<const void *>(2));
+        return false;
+    case SYS_unshare:
+        before_unshare(a.get<int>(0));
         return false;
     case SYS_prctl:
         before_prctl(a.get<int>(0), a.get<unsigned long>(1), a.get<const void *>(2));
@@ -359,6 +373,7 @@ constexpr long kWrapped[] = {
     SYS_execve,         SYS_execveat,       SYS_exit_group,
     SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
     SYS_clone3,         SYS_seccomp,        SYS_prctl,
+    SYS_unshare,
 #ifdef SYS_dup2 // the older half, which newer machines have not
     SYS_dup2,           SYS_fork,           SYS_poll,
     SYS_select,         SYS_epoll_wait,
@@ -384,6 +399,7 @@ constexpr long kWrappedAnyhow[] = {
     SYS_io_uring_register,
     SYS_seccomp,
     SYS_prctl,
+    SYS_unshare,
 #ifdef SYS_dup2
     SYS_dup2,
     SYS_fork,

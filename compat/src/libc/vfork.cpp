@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Tells a child of vfork() from its parent.
+// Tells a child of vfork() from its parent, and remembers that threads have tables of their own.
 #include "compat/src/libc/vfork.hpp"
 
 #include <unistd.h>
@@ -8,8 +8,17 @@
 
 namespace vma::libc {
 
+constinit Tables g_tables;
+
+void tables_come_apart()
+{
+    g_tables.may_differ.store(true, std::memory_order_seq_cst);
+    g_tables.apart.store(true, std::memory_order_seq_cst);
+}
+
 void entering_vfork()
 {
+    g_tables.may_differ.store(true, std::memory_order_relaxed);
     if (!in_vfork_child()) // a child that calls vfork() again stays a child
         t_libc.vfork_caller = ::getpid();
 }

@@ -7,6 +7,7 @@
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/vfork.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/wait/thread_record.hpp"
@@ -41,6 +42,12 @@ void describe(Set &set, Entry &entry, const epoll_event &event)
     ++entry.generation;
 }
 
+void give_data_back(Set &set, const Entry &entry)
+{
+    epoll_event event = {entry.events, entry.data};
+    libc::real.epoll_ctl(set.epfd, EPOLL_CTL_MOD, entry.fd, &event);
+}
+
 // A new registration: to the kernel, and on to the side set if its source is offloaded. `unmoved`: it couldn't be.
 int enter(Set &set, const Target &target, const epoll_event &event, int op, bool &unmoved)
 {
@@ -62,6 +69,8 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, bool
     if (!target.still_open()) { // closed by another thread while we were here
         if (entry->place.load(std::memory_order_relaxed) == Place::kTaken)
             detach(set, *entry);
+        else if (libc::tables_apart()) // the number means nothing to us any more, and the kernel is to have no tag
+            give_data_back(set, *entry);
         drop_entry(set, *entry);
     }
     return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An epoll set that is the kernel's alone from now on, while the program keeps it: before a filter of system calls
-// (engine/sandbox.hpp).
+// (engine/sandbox.hpp), and before threads have tables of descriptors of their own.
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -51,6 +51,49 @@ bool leave(int epfd)
 }
 
 } // namespace
+
+namespace {
+
+void hand_over(Set &set, Entry &entry)
+{
+    if (entry.place.load(std::memory_order_relaxed) == Place::kTaken) // bytes are left to read that the kernel has not
+        give_back(set, entry);
+    switch (entry.place.load(std::memory_order_relaxed)) {
+    case Place::kParked:
+        return discard(set, entry);
+    case Place::kTagged:
+        if (!is_disabled(set, entry))
+            put_as_asked(set, entry, EPOLL_CTL_MOD, entry.events);
+        break;
+    case Place::kNowhere:
+        put_as_asked(set, entry, EPOLL_CTL_ADD, EPOLLONESHOT);
+        break;
+    default:
+        break;
+    }
+    drop_entry(set, entry);
+}
+
+} // namespace
+
+void let_go_of_set(int epfd)
+{
+    Set *const set = set_of(epfd);
+    if (set == nullptr)
+        return;
+    bool was_taken = false;
+    {
+        const LockGuard guard(set->lock);
+        was_taken = is_taken(*set);
+        while (set->entries != nullptr)
+            hand_over(*set, *set->entries);
+        for (const int own : {set->side_fd.load(std::memory_order_relaxed), set->kick_fd})
+            libc::real.epoll_ctl(epfd, EPOLL_CTL_DEL, own, nullptr);
+        set->storm.store(false, std::memory_order_relaxed);
+        set_slot(epfd).store(nullptr, std::memory_order_seq_cst);
+    }
+    tell_taken(*set, was_taken);
+}
 
 // All before any is forgotten: an outer one may hold an inner one.
 bool leave_sets()

@@ -48,6 +48,10 @@ void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, 
 // and are registered there as asked. False: they stay ours, as a socket has news that the kernel does not know of.
 bool leave_sets();
 
+// The same of one number, before threads have tables of their own: what it was is not known from here on, whoever asks.
+// Threads that wait in the set go on by the kernel's.
+void let_go_of_set(int epfd);
+
 // ---- called by the socket layer -------------------------------------------------------------------------------------
 // With no watcher lock held. What sock::is_offloaded() says has changed before the call.
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/offload/early.hpp"
 
-#include <cstdint>
-
 #include "compat/src/base/addresses.hpp"
 #include "compat/src/base/bounds.hpp"
 #include "compat/src/config/params.hpp"
@@ -17,12 +15,6 @@
 namespace vma::sock {
 
 namespace {
-
-bool is_asked_for()
-{
-    constexpr std::uint32_t kNotEarly = 32; // as where nobody says it: many connections end before
-    return config::params().lift_at_connect != 0 || config::params().lift_after < kNotEarly;
-}
 
 // A connection that is not established yet has no peer but the one that connect() was told.
 bool is_within_host(int fd, const sockaddr_in6 *peer, Addresses &ends)
@@ -51,7 +43,7 @@ void open_all(int fd, const Addresses &ends)
 void open_early(const Stream &s, int fd, const sockaddr_in6 *peer)
 {
     Addresses ends = {};
-    const bool opens = is_asked_for() && engine_is_unstarted() && !rings_forbid() && !sandboxed() &&
+    const bool opens = config::params().opens_early && engine_is_unstarted() && !rings_forbid() && !sandboxed() &&
                        s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly &&
                        !s.pinned.load(std::memory_order_relaxed);
     if (opens && is_within_host(fd, peer, ends))

@@ -17,6 +17,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/retired.hpp"
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -25,6 +26,7 @@
 #include "compat/src/process/survivors.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/sharing/leftovers.hpp"
+#include "compat/src/stats/region.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
@@ -336,6 +338,22 @@ void return_for_spawn(bool has_file_actions)
         if (survivors.has(s)) // the child may use it, and we don't see when it stops
             stay_on_kernel(s);
     });
+}
+
+void tables_part(const char *how)
+{
+    const config::Level level = pool_size() != 0 ? config::Level::kInfo : config::Level::kDebug;
+    if (config::log_enabled(level))
+        config::log_line(level,
+                         "%s: threads of this process have descriptor tables of their own from now on: all its "
+                         "sockets stay on the kernel",
+                         how);
+    leave_to_kernel([] {
+        return_sockets([](const Socket &) { return true; }, "descriptor tables of threads", Heir::kAnybody);
+        pin_all("descriptor tables of threads");
+    });
+    engine_stop();
+    stats::give_up_file();
 }
 
 void given_to_child(Socket &s)

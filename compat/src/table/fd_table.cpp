@@ -334,6 +334,40 @@ void forget(int fd)
         s->any_fd.store(other_descriptor(*s), std::memory_order_relaxed);
 }
 
+namespace {
+
+std::uint64_t file_behind(int fd)
+{
+    std::uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    return libc::real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+} // namespace
+
+bool leave_number(int fd)
+{
+    Socket *const s = lookup(fd);
+    if (s == nullptr)
+        return true;
+    if (offloaded(*s)) {
+        if (s->file.load(std::memory_order_relaxed) == 0)
+            s->file.store(file_behind(fd), std::memory_order_release);
+        return false;
+    }
+    table_slot(fd).store(nullptr, std::memory_order_seq_cst);
+    return true;
+}
+
+bool is_behind(const Socket &s, int fd)
+{
+    const int saved = errno;
+    const std::uint64_t file = s.file.load(std::memory_order_acquire);
+    const bool is = file != 0 && file_behind(fd) == file;
+    errno = saved;
+    return is;
+}
+
 MuxHook &mux_hook(Socket &s)
 {
     return s.mux;

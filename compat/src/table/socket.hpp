@@ -37,6 +37,12 @@ inline Socket *lookup(int fd)
     return table_slot(fd).load(std::memory_order_acquire);
 }
 
+// Threads are about to have tables of their own: the number is the kernel's from now on. The socket stays for calls
+// that are open on it, and nobody gives it back. False: bytes of it are left to read, and it is found by its file from
+// now on, as is_behind() knows it.
+bool leave_number(int fd);
+bool is_behind(const Socket &s, int fd); // in the table of the calling thread
+
 enum class Role : std::uint8_t { kUnknown, kConnector, kAcceptor };
 
 // Life of a descriptor. `forget` is called before the kernel's close (or when a number is reused): it drops this
@@ -83,6 +89,7 @@ enum class Heir : std::uint8_t {
     kAnybody, // the kernel itself, or a program that may know its bytes only: the peer is to send them again
 };
 void pin_to_kernel(Socket &s, const char *reason, Heir heir = Heir::kAnybody);
+void pin_all(const char *reason); // no lock held
 
 // ---- processes (process.cpp) ---------------------------------------------------------------------------------------
 
@@ -97,6 +104,9 @@ void return_for_spawn(bool has_file_actions); // before posix_spawn, vfork, clon
 // A process that will run another program gets it under another number, whatever its close-on-exec flag says: it moves
 // bytes beside this process, nobody knows for how long. Also in a child of vfork().
 void given_to_child(Socket &s);
+// Before a thread gets a table of descriptors of its own, by `how`: all goes back to the kernel for good. What is known
+// of numbers is for the caller to drop.
+void tables_part(const char *how);
 void process_ends();                   // by exit(): names of it go
 void process_ends_at_once();           // by _exit(): what ports carry goes back to the kernel, which ends it
 void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket with SCM_RIGHTS

@@ -117,6 +117,9 @@ public:
 
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
+
+    // SO_COOKIE, once threads have tables of their own and bytes of it are left to read here; 0: not asked for.
+    std::atomic<std::uint64_t> file{0};
 };
 
 inline const Protocol &protocol(const Socket &s)

@@ -83,13 +83,7 @@ void ring_seen(const char *how)
     VMA_LOG(kInfo,
             "%s: this process uses io_uring, which can reach any socket unseen: all its sockets stay on the kernel",
             how);
-    const std::uint32_t count = pool_size();
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Socket &s = *socket_by_index(i);
-        const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
-            pin_to_kernel(s, "io_uring");
-    }
+    pin_all("io_uring");
 }
 
 // Of the others there is nothing to give back.

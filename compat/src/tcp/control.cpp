@@ -104,6 +104,17 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
     tell_way(s);
 }
 
+void pin_all(const char *reason)
+{
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
+            pin_to_kernel(s, reason);
+    }
+}
+
 int shut_down(Socket &s, int fd, int how)
 {
     const int result = protocol(s).shut_down(s, fd, how);

@@ -241,6 +241,13 @@ ssize_t receive_in_sandbox(Stream &s, int fd, msghdr *msg, int flags, std::size_
     call.emplace(s, CallKind::kWait);
 }
 
+// Other processes, which have the bytes too, may have changed it.
+void follow_how_calls_wait(Stream &s, int fd)
+{
+    follow_nonblocking(s, fd);
+    read_timeouts(s, fd);
+}
+
 ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
 {
     if (sandboxed() && s.endpoint == nullptr) [[unlikely]]
@@ -251,10 +258,8 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     if (room == 0)
         return receive_nothing(s, fd, msg, flags);
     const std::size_t wanted = (flags & MSG_WAITALL) != 0 ? room : 1;
-    if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
-        follow_nonblocking(s, fd);
-        read_timeouts(s, fd);
-    }
+    if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+        follow_how_calls_wait(s, fd);
     const bool blocking = may_wait_for_input(s, flags);
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;

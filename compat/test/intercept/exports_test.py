@@ -30,7 +30,7 @@ NEEDED = """
     aio_read aio_read64 aio_write aio_write64 lio_listio lio_listio64 backtrace_symbols_fd __backtrace_symbols_fd
     eventfd_read eventfd_write setsourcefilter setipv4sourcefilter login_tty forkpty
     execve execv execvp execvpe execl execlp execle fexecve execveat
-    posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen _IO_popen wordexp fork __fork vfork __vfork _Fork clone __clone daemon prctl syscall __register_atfork
+    posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen _IO_popen wordexp fork __fork vfork __vfork _Fork clone __clone unshare daemon prctl syscall __register_atfork
     sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
     io_uring_setup io_uring_queue_init io_uring_queue_init_params io_uring_queue_init_mem io_uring_queue_mmap
     _exit _Exit vma_exit
