@@ -57,9 +57,10 @@ int engine_wait_fd(unsigned ring = 0);
 bool engine_arm(RingMask rings = kMainRing);
 void engine_woken(RingMask rings = kMainRing);
 
-// The same for a thread that sleeps at a place of the main ring, which counts itself before, and is off again when it
-// is back.
-bool engine_rest();
+// The same for a thread that sleeps at a place of the main ring, which counts itself before, watches the socket, and is
+// off again when it is back. False, too, when what was to be heard of the kernel has been told meanwhile, to another
+// thread that waits for the same socket.
+bool engine_rest(const Socket &s);
 inline constexpr std::uint32_t kNoPlace = ~0U;
 // Where a thread may sleep that waits for nothing but input of the socket, or kNoPlace: on descriptors.
 std::uint32_t place_for_input(Socket &s, int fd);

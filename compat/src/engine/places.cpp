@@ -193,10 +193,17 @@ int kernel_news_fd()
     return g_engine.places.news.load(std::memory_order_acquire);
 }
 
+// Who has been told, and is not on the list yet, sees it here: of the two stores, that of his watcher and that of
+// count_news(), the other one sees the first.
+bool is_heard_of(const Socket &s)
+{
+    return s.kernel_told.load(std::memory_order_seq_cst) == g_engine.places.news_number.load(std::memory_order_relaxed);
+}
+
 void hear_of_errors(Socket &s, int fd)
 {
     hear(s, fd, kErrors);                              // else they are heard of a few looks later
-    s.kernel_told.store(0, std::memory_order_release); // what a sleeper had registered is gone by that
+    s.kernel_told.store(0, std::memory_order_seq_cst); // what a sleeper had registered is gone by that
 }
 
 namespace {
@@ -208,9 +215,10 @@ void count_news(Socket &s)
     s.descriptor_sleeps.store(news < kFewNews ? 1 : kManySleeps, std::memory_order_relaxed);
     if (news < kFewNews)
         s.news_of_kernel.store(news + 1, std::memory_order_relaxed);
-    if (protocol(s).messages) // before a thread asks for more again
+    if (protocol(s).messages)
         hear_of_errors(s, s.any_fd.load(std::memory_order_relaxed));
-    s.kernel_told.store(0, std::memory_order_release);
+    else
+        s.kernel_told.store(0, std::memory_order_seq_cst);
 }
 
 } // namespace

@@ -38,6 +38,9 @@ struct PlaceSleeps {
 };
 PlaceSleeps sleeps_at_places();
 
+// Whether the helper thread has yet to tell of the kernel what was asked for by place_for_input().
+bool is_heard_of(const Socket &s);
+
 // Of the errors of a socket's datagrams, while it is open, whoever sleeps for it. Offload lock held.
 void hear_of_errors(Socket &s, int fd);
 

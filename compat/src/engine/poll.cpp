@@ -213,9 +213,9 @@ bool engine_arm(RingMask rings)
     return false;
 }
 
-bool engine_rest()
+bool engine_rest(const Socket &s)
 {
-    return arm_queues();
+    return is_heard_of(s) && arm_queues();
 }
 
 void engine_woken(RingMask rings)

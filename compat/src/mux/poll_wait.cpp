@@ -432,7 +432,7 @@ int PollWait::sleep()
     int n = changed() ? kAgain : ours();
     const bool over = n == 0 && interrupted();
     const bool stays = n != 0 || over;
-    if (stays || !(on_descriptors ? frame_.arm(rings) : sock::engine_rest())) {
+    if (stays || !(on_descriptors ? frame_.arm(rings) : sock::engine_rest(*looked_[0].socket))) {
         frame_.end_sleep(); // which changes errno
         if (stays)
             sock::engine_poll(rings);

@@ -179,7 +179,7 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait, mux::Frame *&f
         result = begin_edges(s, fd, *frame);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
     const bool at_place = place != kNoPlace && ring == kMainRing;
-    const bool stays = result == 0 && !(at_place ? engine_rest() : place == kNoPlace && frame->arm(ring));
+    const bool stays = result == 0 && !(at_place ? engine_rest(s) : place == kNoPlace && frame->arm(ring));
     if (stays)
         result = is_over(wait) ? -EAGAIN : 0;
     else if (result == 0)

@@ -304,7 +304,7 @@ std::uint32_t place_for_input(Socket &, int)
     return kNoPlace;
 }
 
-bool engine_rest()
+bool engine_rest(const Socket &)
 {
     return arm();
 }

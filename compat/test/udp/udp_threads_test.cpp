@@ -354,6 +354,84 @@ void receiver_connects_meanwhile(void **)
         assert_true(accelerate(socket, to));
 }
 
+// ---- who hears of the kernel for threads that sleep at a place
+
+void send_past_the_library(const UdpSocket &from, const UdpSocket &to)
+{
+    Datagram datagram;
+    datagram.fill(0, 1);
+    assert_int_equal(::sendto(from.fd, &datagram, datagram.length(), 0, reinterpret_cast<const sockaddr *>(&to.address),
+                              sizeof to.address),
+                     datagram.length());
+}
+
+template <typename Condition> void await(const Condition &holds)
+{
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+    while (!holds() && sock::now_ns() < until)
+        ::sched_yield();
+    assert_true(holds());
+}
+
+// Nothing is there, and the next wait is at the place.
+void quiesce(const UdpSocket &socket)
+{
+    Datagram datagram;
+    while (socket.receive(datagram, MSG_DONTWAIT) >= 0) {
+    }
+    socket.s->descriptor_sleeps = 0;
+    socket.s->kernel_told = 0;
+}
+
+// A thread has found that the helper thread will tell. Before it is on the list of those who are told, that does tell,
+// and another thread takes all of what there was.
+void news_that_another_receiver_took(void **)
+{
+    UdpSocket a;
+    UdpSocket peer;
+    assert_true(accelerate(peer, a));
+    quiesce(a);
+    sock::Socket &s = *a.s;
+    Datagram datagram;
+    Datagram last;
+    ssize_t length = -1;
+    s.watch_lock.lock();
+    std::thread receiver([&] { length = a.receive(last); });
+    await([&s] { return s.kernel_told != 0; });
+    send_past_the_library(peer, a);
+    await([&s] { return s.kernel_told == 0 && s.kernel_news; });
+    assert_true(datagram.is_whole(a.receive(datagram, MSG_DONTWAIT)));
+    assert_int_equal(a.receive(datagram, MSG_DONTWAIT), -1);
+    s.watch_lock.unlock();
+    send_past_the_library(peer, a);
+    receiver.join();
+    assert_true(last.is_whole(length));
+}
+
+// The registration for errors that an offload begins with takes the place of that of a thread that had slept before.
+void a_second_offload_begins_unheard(void **)
+{
+    UdpSocket a;
+    UdpSocket peer;
+    assert_true(accelerate(peer, a));
+    quiesce(a);
+    assert_true(sock::place_for_input(*a.s, a.fd) != sock::kNoPlace);
+    assert_true(a.s->kernel_told != 0);
+    sock::fall_back(*a.s, true);
+    assert_false(sock::is_offloaded(*a.s));
+    assert_true(accelerate(peer, a));
+    assert_int_equal(a.s->kernel_told, 0);
+    Datagram datagram;
+    ssize_t length = -1;
+    a.s->descriptor_sleeps = 0;
+    assert_int_equal(a.receive(datagram, MSG_DONTWAIT), -1);
+    std::thread receiver([&] { length = a.receive(datagram); });
+    await([&a] { return a.s->kernel_told != 0; }); // else it doesn't sleep at its place
+    send_past_the_library(peer, a);
+    receiver.join();
+    assert_true(datagram.is_whole(length));
+}
+
 } // namespace
 
 int main()
@@ -367,6 +445,8 @@ int main()
         cmocka_unit_test(loops_of_their_own),
         cmocka_unit_test(sender_connects_meanwhile),
         cmocka_unit_test(receiver_connects_meanwhile),
+        cmocka_unit_test(news_that_another_receiver_took),
+        cmocka_unit_test(a_second_offload_begins_unheard),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
