@@ -117,13 +117,16 @@ void pin_all(const char *reason)
 
 int shut_down(Socket &s, int fd, int how)
 {
+    const bool ends_receiving = how == SHUT_RD || how == SHUT_RDWR;
+    // Before the kernel says so: another thread would take it for another process's doing (sharing/open_file.cpp).
+    const bool before = ends_receiving && s.receive_shut.exchange(true, std::memory_order_seq_cst);
     const int result = protocol(s).shut_down(s, fd, how);
     // A datagram socket without a peer is shut down all the same: inet_shutdown() says ENOTCONN, and does it.
-    const bool done = result == 0 || (errno == ENOTCONN && protocol(s).messages);
-    if (done && (how == SHUT_RD || how == SHUT_RDWR)) {
-        s.receive_shut.store(true, std::memory_order_release);
+    if (ends_receiving && (result == 0 || (errno == ENOTCONN && protocol(s).messages))) {
         s.kernel_news.store(true, std::memory_order_release);
         notify(s, POLLIN | POLLRDHUP);
+    } else if (ends_receiving && !before) {
+        s.receive_shut.store(false, std::memory_order_relaxed);
     }
     return result;
 }

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <thread>
 
+#include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
 
@@ -124,6 +126,42 @@ void an_error_is_told_until_it_is_taken(void **)
     assert_int_equal(sock::ready_events_fast(*pair.b.s, kAsked) & POLLERR, 0);
 }
 
+// Where another thread looks what other processes have changed, between the kernel's call and what follows it.
+struct Shutdown {
+    decltype(&::shutdown) kernels = nullptr;
+    sock::Socket *looked_at = nullptr; // nullptr: the call fails
+    bool is_ours = false;
+};
+constinit Shutdown g_shutdown;
+
+int shut_and_look(int fd, int how) noexcept
+{
+    errno = ENOTCONN;
+    const int result = g_shutdown.looked_at != nullptr ? g_shutdown.kernels(fd, how) : -1;
+    if (result == 0)
+        g_shutdown.is_ours = sock::follow_open_file(*g_shutdown.looked_at);
+    return result;
+}
+
+void an_end_of_our_own_is_no_other_processs(void **)
+{
+    for (const int how : {SHUT_RD, SHUT_RDWR}) {
+        Pair pair;
+        g_shutdown = {libc::real.shutdown, nullptr, false};
+        libc::real.shutdown = shut_and_look;
+        const int refused = sock::shut_down(*pair.a.s, pair.a.fd, how);
+        const bool taken_back = !pair.a.s->receive_shut;
+        g_shutdown.looked_at = pair.a.s;
+        const int done = sock::shut_down(*pair.a.s, pair.a.fd, how);
+        libc::real.shutdown = g_shutdown.kernels;
+        assert_int_equal(refused, -1);
+        assert_true(taken_back);
+        assert_int_equal(done, 0);
+        assert_true(g_shutdown.is_ours);
+        assert_false(pair.a.s->pinned);
+    }
+}
+
 } // namespace
 
 int main()
@@ -134,6 +172,7 @@ int main()
         cmocka_unit_test(between_hosts_there_is_none_before_all_is_here),
         cmocka_unit_test(the_end_is_the_kernels_to_tell),
         cmocka_unit_test(an_error_is_told_until_it_is_taken),
+        cmocka_unit_test(an_end_of_our_own_is_no_other_processs),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
