@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include "compat/src/config/stacks.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::sock {
 
@@ -59,6 +60,7 @@ void OwnStack::guard()
 void OwnStack::call(void (*work)(void *), void *argument)
 {
     const NoAlternate blocked;
+    const libc::NotCancelled whole;
     if (!guarded_ && config::g_switches_stacks) [[unlikely]]
         guard();
     config::call_on_own_stack(work, argument, bytes_, sizeof bytes_);

@@ -23,6 +23,7 @@
 #include "compat/src/libc/futex.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::sock {
 
@@ -177,10 +178,8 @@ void end_helper_soon()
 
 void join_helper_thread()
 {
-    int before = 0;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    const libc::NotCancelled wait;
     ::pthread_join(g_helper.thread, nullptr);
-    ::pthread_setcancelstate(before, nullptr);
 }
 
 std::uint32_t helper_turn_ms()

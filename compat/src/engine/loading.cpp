@@ -15,6 +15,7 @@
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/futex.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::sock {
 
@@ -60,12 +61,10 @@ bool start_loader(Load &l)
 // A thread that ends frees memory: who forks in that moment may leave the allocator locked in the child.
 void join_loader(Load &l)
 {
-    int before = 0;
     if (!l.to_join.exchange(false, std::memory_order_acquire))
         return;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    const libc::NotCancelled wait;
     ::pthread_join(l.thread, nullptr);
-    ::pthread_setcancelstate(before, nullptr);
 }
 
 // False: it is still at it.

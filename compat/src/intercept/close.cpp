@@ -8,6 +8,7 @@
 #include "compat/src/intercept/call_log.hpp"
 #include "compat/src/intercept/own_tables.hpp"
 #include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::intercept {
 
@@ -29,15 +30,12 @@ int close_the_programs(unsigned first, unsigned last, int flags)
 // Who leaves it, by cancellation or a handler's jump, has closed the descriptor or has it as it was.
 int close_as_a_whole(int fd)
 {
-    int before = 0;
     const libc::Stretch stretch;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    const libc::NotCancelled whole;
     retire(fd);
     if (fd == STDERR_FILENO)
         config::stderr_closed();
-    const int result = libc::by_kernel(real.close(fd));
-    ::pthread_setcancelstate(before, nullptr);
-    return result;
+    return libc::by_kernel(real.close(fd));
 }
 
 [[gnu::noinline]] int close_ours(int fd)

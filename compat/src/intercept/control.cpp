@@ -7,6 +7,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/offload/first_byte.hpp"
 
 #include <linux/sockios.h>
@@ -50,6 +51,7 @@ int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t 
     sock::begin_connecting();
     const int result = libc::by_kernel(real.connect(fd, address, length));
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     const bool begun = result == 0 || errno == EINPROGRESS || errno == EINTR;
     if (begun)
         probe::connection(fd, result == 0 ? probe::Made::kConnected : probe::Made::kConnecting);

@@ -16,6 +16,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/provider_text.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/table/uring.hpp"
 #include "compat/src/transport/exception.hpp"
@@ -75,6 +76,7 @@ void socket_made(int fd, int domain, int type, const void *caller)
     const KeepErrno keep;
     if (libc::is_provider(caller) || sock::sandboxed())
         return;
+    const libc::NotCancelled whole;
     if (!tracking())
         return explain_refusal(fd);
     VMA_LOG(kDebug, "ENTER: socket(domain=%d, type=%#x)", domain, static_cast<unsigned>(type));
@@ -93,6 +95,7 @@ void socket_made(int fd, int domain, int type, const void *caller)
 void socket_accepted(int listener, int fd, int flags)
 {
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     number_given(fd);
     if (sock::sandboxed())
         return;
@@ -110,6 +113,7 @@ int epoll_made(int fd, const void *caller)
     if (fd < 0)
         return fd;
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     number_given(fd);
     if (sock::sandboxed() || !tracking_sets() || libc::is_provider(caller))
         return fd;

@@ -8,6 +8,7 @@
 #include "compat/src/intercept/call_log.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/table/read_urings.hpp"
 #include "compat/src/table/uring.hpp"
 
@@ -106,6 +107,7 @@ void retire(int fd)
     if (libc::tables_apart())
         return leave_number(fd);
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     if (sock::lookup(fd) != nullptr)
         sock::forget(fd);
     if (mux::is_epoll(fd))
@@ -137,6 +139,7 @@ void duplicated(int old_fd, int new_fd)
     if (libc::in_vfork_child())
         return note_duplicate_for_program(old_fd);
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     if (new_fd == STDERR_FILENO)
         config::stderr_replaced();
     number_given(new_fd);

@@ -15,6 +15,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/table/socket.hpp"
 
@@ -61,6 +62,7 @@ int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags
 // ---- around a system call that copies this process, as process.cpp's _Fork() does
 template <typename Copy> long copy_process(Copy copy)
 {
+    const libc::NotCancelled whole;
     sock::g_forks.gate.lock();
     sock::clone_begins();
     const long pid = copy();
@@ -78,6 +80,7 @@ template <typename Copy> long copy_process(Copy copy)
 // ---- around a function of libc's that forks, and so calls handlers
 template <typename Fork> int fork_with_handlers(Fork fork)
 {
+    const libc::NotCancelled whole;
     const pid_t caller = sock::sandboxed() ? 0 : ::getpid(); // without sockets of ours nobody is to be told
     sock::g_forks.gate.lock();
     const bool borrows = libc::in_vfork_child(); // the sockets of its parent

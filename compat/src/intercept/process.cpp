@@ -13,6 +13,7 @@
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/intercept/own_tables.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::intercept {
@@ -23,6 +24,7 @@ void before_exec()
 {
     if (libc::in_vfork_child())
         return;
+    const libc::NotCancelled whole;
     sock::return_surviving_exec();
     stats::replaced(true);
 }
@@ -41,6 +43,7 @@ int after_exec(int result)
 void before_spawn(bool has_file_actions)
 {
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     if (!libc::in_vfork_child())
         sock::return_for_spawn(has_file_actions);
 }

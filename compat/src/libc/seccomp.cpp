@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::libc {
 
@@ -66,6 +67,7 @@ bool is_no_answer(int error)
 Seccomp seccomp_of_thread()
 {
     const int saved = errno;
+    const NotCancelled whole; // the offload lock is held, or the pool's
     Seccomp found = {-1, -1};
     const int fd = real.open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {

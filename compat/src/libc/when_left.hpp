@@ -62,4 +62,18 @@ private:
     _pthread_cleanup_buffer buffer_;
 };
 
+// Around work of ours that opens files, reads and waits, in calls that are no cancellation points, or with a lock held:
+// a thread that was cancelled in it would leave the lock taken, and half of the work undone. It is cancelled later.
+class NotCancelled
+{
+public:
+    NotCancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~NotCancelled() { ::pthread_setcancelstate(before_, nullptr); }
+    NotCancelled(const NotCancelled &) = delete;
+    NotCancelled &operator=(const NotCancelled &) = delete;
+
+private:
+    int before_ = 0;
+};
+
 } // namespace vma::libc

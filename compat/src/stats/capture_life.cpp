@@ -3,7 +3,6 @@
 // listens is gone. He holds a lock on the memory file, which the kernel takes from him however he ends.
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/stats/capture.hpp"
 #include "compat/src/stats/region_state.hpp"
 
@@ -181,10 +181,10 @@ void answer_capture(CaptureWords &words)
     if (libc::in_vfork_child())
         return;
     const int saved = errno;
-    int before = 0;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); // close() would be a place for it, with the lock held
-    answer_locked(words);
-    ::pthread_setcancelstate(before, nullptr);
+    {
+        const libc::NotCancelled whole; // close() would be a place for it, with the lock held
+        answer_locked(words);
+    }
     errno = saved;
 }
 
