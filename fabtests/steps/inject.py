@@ -76,6 +76,16 @@ def sample(harness, stretches, faults, table, seed, seconds, each=5):
             table.add(where, fault, harness.run(where, fault, chosen), steps.allowed(fault, harness.on_the_kernel(where, fault)))
 
 
+def of_threads(harness, stretches, table, seed, each):
+    """Signals and cancellation alone: as many points of each stretch and kind, however long it takes."""
+    chance = random.Random(seed)
+    for where in stretches:
+        points = harness.survey(where, every=True)["points"]
+        for fault in (fault for fault in steps.OF_THREADS if steps.applies(where.scenario, fault)):
+            chosen = chance.sample(points, min(each, len(points)))
+            table.add(where, fault, harness.run(where, fault, chosen), steps.allowed(fault, harness.on_the_kernel(where, fault)))
+
+
 def at(harness, stretches, faults, points, table):
     """At points that are known."""
     for where in stretches:

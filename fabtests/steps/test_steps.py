@@ -31,11 +31,25 @@ def test_a_sample(harness):
     table = steps.Table()
     stretches = [steps.Where(scenario, buffer) for scenario in steps.scenarios() for buffer in steps.BUFFERS]
     print(f"FABTESTS_SEED={SEED}")
-    inject.sample(harness, stretches, steps.FAULTS, table, SEED, SECONDS)
+    inject.sample(harness, stretches, ("kill", "stop", "stop-kill", "poll", "jump"), table, SEED, SECONDS)
     print(table.text())
     assert not table.wrong, f"FABTESTS_SEED={SEED}\n{table.text()}\n{table.faults()}"
     reached = sum(row["reached"] for row in table.rows.values())
     assert reached > sum(row["steps"] for row in table.rows.values()) / 2, f"points are not found again\n{table.text()}"
+
+
+# send, receive, poll, epoll_wait, the moment of acceleration, close, fork, connect, accept
+CALLS = ["send", "read_end", "poll_reader", "epoll_reader", "offload_connector", "end_close", "fork_past", "connect", "accept"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_signal_in_a_call(harness, call):
+    """Handlers that count, poll, send, receive and jump, and cancellation."""
+    table = steps.Table()
+    print(f"FABTESTS_SEED={SEED}")
+    inject.of_threads(harness, [steps.Where(call, 0)], table, SEED, each=3)
+    print(table.text())
+    assert not table.wrong, f"FABTESTS_SEED={SEED}\n{table.text()}\n{table.faults()}"
 
 
 @pytest.mark.parametrize("breaks, verdict", [("lose", "lost"), ("double", "doubled")])

@@ -30,8 +30,9 @@ struct Flow {
 
 constexpr unsigned kNobodyCounts = ~0U;
 
-// What the victim's handler of SIGUSR1 does, wherever it comes.
-enum Handler : unsigned { kNoHandler, kLooks, kJumps };
+// What the victim's handler of SIGUSR1 does, wherever it comes. With kCancels there is none: a thread of the victim's
+// cancels the one that is stepped.
+enum Handler : unsigned { kNoHandler, kCounts, kPolls, kSends, kReceives, kJumps, kCancels };
 
 struct Board {
     std::atomic<bool> with_library; // both sides have it: the connection has to be offloaded before the stretch
@@ -49,10 +50,13 @@ struct Board {
     std::atomic<bool> returning, returned;  // the reader gives the socket back to the kernel, has done so
     std::atomic<bool> asked;                // the writer's waiting send has come back
     std::atomic<bool> released;             // the reader may read
-    std::atomic<unsigned> rests; // counts for as long as the stepped thread only waits; kNobodyCounts at last
+    std::atomic<unsigned> rests;         // counts for as long as the stepped thread only waits; kNobodyCounts at last
+    std::atomic<bool> cancel, cancelled; // the stepped thread is to be, has been (it may not have noticed)
+    std::atomic<unsigned> handled;       // signals whose handler has begun
     std::atomic<bool> failed;
     char why[200];
-    Flow flows[2]; // by the role that sends
+    Flow flows[2];  // by the role that sends
+    Flow asides[2]; // what handlers send
 };
 
 inline Board *map_board(int fd)

@@ -19,21 +19,28 @@ void wait_for(const std::atomic<bool> &word);
 struct Side {
     Board *board;
     Role role;
-    int fd = -1;
-    bool child = false; // or started by execve(): it isn't what is stepped
+    int fd = -1, listener = -1;
+    bool connected = false; // connect() or accept() has returned
+    bool child = false;     // or started by execve(): it isn't what is stepped
 
     Flow &out() const { return board->flows[role]; }
     Flow &in() const { return board->flows[1 - role]; }
 
-    void connect();
-    void accept();
+    void connect(); // also where an attempt was broken off
+    void accept();  // the same
+    void listen();
     void talk() const; // round trips until both directions are offloaded, where they will be
 
     ssize_t send_some(std::size_t len, int flags) const; // up to 8 KiB; as send()
     bool send_all(std::size_t len) const;                // false: the connection has ended
     void fill(std::size_t most) const;                   // what goes without waiting
-    ssize_t receive_some(std::size_t len) const;         // as recv(); anything but bytes is the direction's end
+    bool receive_some(std::size_t len) const;            // false: the direction has ended
     void read_to_end() const;
+
+    // What a handler does, in the midst of any of these.
+    void send_aside() const;
+    void receive_aside() const;
+    bool is_sending() const; // a send was begun, and hasn't come back
 
     // Around the stretch: nothing of it where the other side is the victim.
     void begin_stretch() const;

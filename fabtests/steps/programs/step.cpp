@@ -28,7 +28,7 @@
 
 #include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
-#include "fabtests/steps/programs/scenarios.hpp"
+#include "fabtests/steps/programs/order.hpp"
 #include "fabtests/steps/programs/tracee.hpp"
 
 namespace {
@@ -39,32 +39,12 @@ using fabtest::must;
 constexpr double kSettled = 0.04;   // seconds without a byte: the peer has done what it can
 constexpr double kWaitsLong = 0.03; // in one system call: the reader is what it waits for
 
-enum class Fault { kNone, kKill, kStop, kStopKill, kSignal, kJump };
-
-struct Order {
-    const char *talker = nullptr, *preload = nullptr;
-    const Scenario *scenario = nullptr;
-    Fault fault = Fault::kNone;
-    int buffer = 0;
-    bool every = false;
-    unsigned pause_ms = 20;
-    double limit = patience::seconds(); // until a run hangs
-};
-
 double now()
 {
     timespec time{};
     ::clock_gettime(CLOCK_MONOTONIC, &time);
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
-
-// The `time`th time that the thread comes to a place; place 0: nowhere.
-struct Point {
-    std::string file; // libraries are not mapped at the same place in each run,
-    std::uint64_t offset = 0;
-    std::uint64_t place = 0; // which holds for those that are not there yet
-    unsigned time = 0;
-};
 
 // One pair of processes from its start to its end.
 class Run
@@ -92,11 +72,13 @@ private:
     }
     void note_wait(double &since);
     void inject(Tracee &tracee);
+    void cancel(Tracee &tracee);
     void wait_until_stopped(pid_t victim);
     void wait_until_settled();
     void wait_for_all();
     void judge();
     void judge_flow(Role sender);
+    void judge_aside(Role sender);
     void say(const char *verdict, const std::string &detail);
 
     const Order &order_;
@@ -121,10 +103,10 @@ Run::Run(const Order &order) : order_(order)
     board_->with_library = order.preload != nullptr;
     board_->buffer = order.buffer;
     board_->victim = order.scenario->victim;
-    board_->handler = order.fault == Fault::kSignal ? kLooks : order.fault == Fault::kJump ? kJumps : kNoHandler;
-    for (Flow &flow : board_->flows) {
-        flow.wrong = -1;
-        flow.end = kOpen;
+    board_->handler = order.handler;
+    for (unsigned role : {kWriter, kReader}) {
+        board_->flows[role].wrong = board_->asides[role].wrong = -1;
+        board_->flows[role].end = kOpen;
     }
 }
 
@@ -208,7 +190,11 @@ void Run::inject(Tracee &tracee)
     const pid_t victim = pids_[order_.scenario->victim];
     reached_ = true;
     where_ = tracee.where();
-    left_ = order_.fault == Fault::kJump;
+    left_ = board_->handler == kJumps || board_->handler == kCancels;
+    if (board_->handler == kCancels) {
+        cancel(tracee);
+        return;
+    }
     if (board_->handler != kNoHandler) {
         tracee.detach(SIGUSR1);
         return;
@@ -233,6 +219,16 @@ void Run::inject(Tracee &tracee)
     }
     wait_until_settled();
     ::kill(victim, SIGKILL);
+}
+
+// By a thread of its own process, while it stands at the point.
+void Run::cancel(Tracee &tracee)
+{
+    tracee.let_others_go();
+    board_->cancel = true;
+    while (!board_->cancelled && !is_over())
+        ::usleep(100);
+    tracee.detach();
 }
 
 // An execve() undoes a stop that another thread of the process has begun (the kernel's zap_other_threads()), so it is
@@ -374,6 +370,18 @@ void Run::judge_flow(Role sender)
         say("unfinished", numbers);
 }
 
+// What a handler has sent, of which the reader has to have read all where it came to the end.
+void Run::judge_aside(Role sender)
+{
+    const Flow &flow = board_->asides[sender];
+    const std::string numbers =
+        "a handler sent " + std::to_string(flow.accepted) + ", read " + std::to_string(flow.read);
+    if (flow.wrong >= 0 || flow.read > flow.begun)
+        say("doubled", numbers);
+    else if (board_->flows[sender].end == 0 && flow.read < flow.accepted)
+        say("lost", numbers);
+}
+
 void Run::judge()
 {
     if (!alone_)
@@ -388,6 +396,8 @@ void Run::judge()
     }
     judge_flow(kWriter);
     judge_flow(kReader);
+    judge_aside(kWriter);
+    judge_aside(kReader);
 }
 
 void Run::print(const char *point) const
@@ -406,81 +416,6 @@ void Run::print(const char *point) const
                 detail_.c_str(), names.c_str());
     std::fflush(stdout);
     ::sigprocmask(SIG_UNBLOCK, &ticks, nullptr);
-}
-
-// As Tracee::point() names it.
-Point point_of(const char *name)
-{
-    Point point;
-    const std::string text = name;
-    const std::size_t plus = text.rfind("+0x"), at = text.rfind('@'), colon = text.rfind(':');
-    if (text == "survey")
-        return point;
-    if (at == std::string::npos || colon == std::string::npos || colon < at)
-        fabtest::die("%s is no point: FILE+OFFSET@ADDRESS:TIME, as a survey names them", name);
-    if (plus != std::string::npos && plus < at) {
-        point.file = text.substr(0, plus);
-        point.offset = std::strtoull(text.c_str() + plus + 3, nullptr, 16);
-    }
-    point.place = std::strtoull(text.c_str() + at + 1, nullptr, 16);
-    point.time = static_cast<unsigned>(std::strtoul(text.c_str() + colon + 1, nullptr, 10));
-    return point;
-}
-
-Fault fault_of(const char *name)
-{
-    const char *const names[] = {"none", "kill", "stop", "stop-kill", "signal", "jump"};
-    for (std::size_t i = 0; i < std::size(names); ++i)
-        if (std::strcmp(name, names[i]) == 0)
-            return static_cast<Fault>(i);
-    fabtest::die("--fault %s: none, kill, stop, stop-kill, signal or jump", name);
-}
-
-void print_scenarios()
-{
-    for (const Scenario &scenario : kScenarios)
-        std::printf("%s\t%s\t%s\n", scenario.name, scenario.victim == kWriter ? "writer" : "reader", scenario.what);
-}
-
-Order read_options(int argc, char **argv)
-{
-    Order order;
-    const option options[] = {{"talker", 1, nullptr, 't'},  {"scenario", 1, nullptr, 's'}, {"fault", 1, nullptr, 'f'},
-                              {"preload", 1, nullptr, 'p'}, {"buffer", 1, nullptr, 'b'},   {"pause", 1, nullptr, 'w'},
-                              {"every", 0, nullptr, 'e'},   {"list", 0, nullptr, 'l'},     {nullptr, 0, nullptr, 0}};
-    for (int c; (c = ::getopt_long(argc, argv, "", options, nullptr)) != -1;) {
-        switch (c) {
-        case 't':
-            order.talker = optarg;
-            break;
-        case 's':
-            order.scenario = find_scenario(optarg);
-            break;
-        case 'f':
-            order.fault = fault_of(optarg);
-            break;
-        case 'p':
-            order.preload = optarg;
-            break;
-        case 'b':
-            order.buffer = std::atoi(optarg);
-            break;
-        case 'w':
-            order.pause_ms = static_cast<unsigned>(std::atoi(optarg));
-            break;
-        case 'e':
-            order.every = true;
-            break;
-        case 'l':
-            print_scenarios();
-            std::exit(0);
-        default:
-            std::exit(2);
-        }
-    }
-    if (order.talker == nullptr || order.scenario == nullptr)
-        fabtest::die("--talker and --scenario (one of --list) are needed");
-    return order;
 }
 
 } // namespace

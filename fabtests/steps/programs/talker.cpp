@@ -16,6 +16,7 @@
 #include <cstring>
 #include <string>
 
+#include "fabtests/steps/programs/handlers.hpp"
 #include "fabtests/steps/programs/scenarios.hpp"
 #include "fabtests/steps/programs/side.hpp"
 
@@ -193,9 +194,24 @@ void pin_writer(const Side &side)
         finish(side, End::kShutdown);
 }
 
+void send_with_room(const Side &side)
+{
+    side.begin_stretch();
+    for (int i = 0; i < 3; ++i)
+        side.send_some(700, 0);
+    finish(side, End::kShutdown);
+}
+
+void connect_stepped(Side &side)
+{
+    side.begin_stretch();
+    side.connect();
+    side.end_stretch();
+}
+
 void write_scenario(Side &side, const std::string &name, char *program)
 {
-    side.connect();
+    name == "connect" ? connect_stepped(side) : side.connect();
     const bool offloading = name.rfind("offload_", 0) == 0;
     if (offloading)
         side.begin_stretch();
@@ -204,6 +220,8 @@ void write_scenario(Side &side, const std::string &name, char *program)
         side.end_stretch();
         if (side.send_all(kSome))
             finish(side, End::kShutdown);
+    } else if (name == "send") {
+        send_with_room(side);
     } else if (name == "resend_shutdown" || name == "resend_pin") {
         resend(side, End::kShutdown);
     } else if (name == "resend_close") {
@@ -270,10 +288,17 @@ void read_by_epoll(const Side &side)
     event.events = EPOLLIN;
     ::epoll_ctl(set, EPOLL_CTL_ADD, side.fd, &event);
     for (;;) {
-        if (::epoll_wait(set, &event, 1, -1) == 1 && side.receive_some(3000) <= 0)
+        if (::epoll_wait(set, &event, 1, -1) == 1 && !side.receive_some(3000))
             break;
     }
     ::close(set);
+}
+
+void read_by_poll(const Side &side)
+{
+    pollfd one{side.fd, POLLIN, 0};
+    while (::poll(&one, 1, -1) != 1 || side.receive_some(3000))
+        ;
 }
 
 void read_stepped(const Side &side, const std::string &name, char *program)
@@ -291,7 +316,12 @@ void read_stepped(const Side &side, const std::string &name, char *program)
         side.read_to_end();
     else if (name == "epoll_reader")
         read_by_epoll(side);
-    else if (name == "close_reader")
+    else if (name == "poll_reader")
+        read_by_poll(side);
+    else if (name == "fork_past") {
+        fork_once();
+        side.read_to_end();
+    } else if (name == "close_reader")
         ::close(side.fd);
     else
         fork_reader(side);
@@ -300,7 +330,11 @@ void read_stepped(const Side &side, const std::string &name, char *program)
 
 void read_scenario(Side &side, const std::string &name, char *program)
 {
+    if (name == "accept")
+        side.begin_stretch();
     side.accept();
+    if (name == "accept")
+        side.end_stretch();
     const bool offloading = name.rfind("offload_", 0) == 0;
     if (offloading)
         side.begin_stretch();
@@ -309,54 +343,12 @@ void read_scenario(Side &side, const std::string &name, char *program)
         side.end_stretch();
     else if (name.rfind("resend_", 0) == 0)
         read_after_return(side, name);
-    else if (side.is_victim())
+    else if (side.is_victim() && name != "accept")
         read_stepped(side, name, program);
     const bool closed_there =
         name == "resend_close" || name == "resend_exit" || name == "end_close" || name == "end_exit";
     if (name != "close_reader")
         read_all(side, !closed_there && name != "fork_reader");
-}
-
-// ---- a signal in the stretch
-
-Side *g_side;
-sigjmp_buf g_way_out;
-
-// Each call that waits for locks of the one that it has interrupted, and moves no byte.
-void look(int)
-{
-    const int saved = errno;
-    char byte;
-    pollfd one{g_side->fd, POLLIN | POLLOUT, 0};
-    static_cast<void>(::poll(&one, 1, 0));
-    static_cast<void>(::recv(g_side->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
-    static_cast<void>(::send(g_side->fd, &byte, 0, MSG_DONTWAIT | MSG_NOSIGNAL));
-    errno = saved;
-}
-
-void jump(int)
-{
-    siglongjmp(g_way_out, 1);
-}
-
-void install_handler(Side &side)
-{
-    g_side = &side;
-    struct sigaction action = {};
-    action.sa_handler = side.board->handler == kJumps ? jump : look;
-    action.sa_flags = SA_RESTART;
-    if (side.board->handler != kNoHandler && side.is_victim())
-        ::sigaction(SIGUSR1, &action, nullptr);
-}
-
-// What its call has sent or read is not known: it reads no more, and what it has sent ends.
-[[noreturn]] void end_behind_jump(const Side &side)
-{
-    if (side.role == kWriter)
-        finish(side, End::kShutdown);
-    ::close(side.fd);
-    side.end_stretch();
-    std::exit(0);
 }
 
 } // namespace
@@ -369,6 +361,7 @@ int main(int argc, char **argv)
         return 2;
     if (argc == 5) {
         side.fd = std::atoi(argv[4]);
+        side.connected = true;
         side.child = true;
         if (side.role == kReader)
             read_all(side, true);
@@ -377,9 +370,9 @@ int main(int argc, char **argv)
         return 0;
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    install_handler(side);
+    install(side);
     if (sigsetjmp(g_way_out, 1) != 0)
-        end_behind_jump(*g_side);
+        go_on_behind_jump();
     side.role == kWriter ? write_scenario(side, argv[2], argv[0]) : read_scenario(side, argv[2], argv[0]);
     return 0;
 }

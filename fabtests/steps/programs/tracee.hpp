@@ -31,7 +31,8 @@ public:
     bool attach(bool to_follow); // it stands then. False: it has gone. `to_follow`: to what it starts
     // From the attached one, which goes on by itself, to the `which`th (from 1) that it starts, which stands then.
     bool follow_new_thread(unsigned which);
-    void detach(int signal = 0); // it goes on by itself, and has got the signal
+    void let_others_go() { breakpoint_.clear(); } // it stands; the other threads of its process do as they like
+    void detach(int signal = 0);                  // it goes on by itself, and has got the signal
 
     enum class Step { kStands, kWaits, kGone, kExec }; // kWaits: it is still in a system call
     Step step();                                       // one instruction more
