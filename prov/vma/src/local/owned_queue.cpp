@@ -29,7 +29,8 @@ void Queue::progress_for_owner() noexcept
     const bool was_armed = suspend();
     poll<FI_CQ_FORMAT_CONTEXT>(sink);
     const bool told = owners.was_told();
-    const bool look_at_cm = (!told && note_idle() % kCmInterval == 0) || (inlets.used() && lookout.due(reads));
+    const bool look_at_cm =
+        (!told && note_idle() % kCmInterval == 0) || (ring_halves != 0 && lookout.due(++watched_reads));
     if (was_armed) [[unlikely]]
         end_armed_read(told);
     const bool others = !told && companions.any() && reads % kCompanions == 0;

@@ -215,9 +215,9 @@ template <fi_cq_format Format>
     const bool failures = queue.failed != nullptr;
     const bool error = queue.error_first();
     const bool left = !queue.entries.empty();
-    const bool takes_senders = queue.inlets.used();
+    const bool looks_out = queue.ring_halves != 0;
     bool look_at_cm = (!sink.taken && !left && (queue.note_idle() % kCmInterval) == 0) ||
-                      (takes_senders && queue.lookout.due(queue.reads));
+                      (looks_out && queue.lookout.due(++queue.watched_reads));
     if (was_armed) [[unlikely]]
         queue.end_armed_read(sink.taken || left || error || failures);
     const bool tired =
@@ -230,7 +230,7 @@ template <fi_cq_format Format>
     if (others) [[unlikely]]
         queue.progress_companions();
     if (tired) [[unlikely]] // who has had the processor meanwhile may have sent for the first time
-        look_at_cm |= queue.lookout.due_at(queue.turns.yield()) && takes_senders;
+        look_at_cm |= queue.lookout.due_at(queue.turns.yield()) && looks_out;
     if (look_at_cm) [[unlikely]]
         queue.domain.fabric.cm_progress();
     if (sink.taken)
@@ -276,7 +276,7 @@ void Queue::progress_alone() noexcept
     const bool failures = failed != nullptr;
     if (was_armed)
         end_armed_read(failures || entries.size() != before);
-    const bool look_at_cm = inlets.used() && lookout.due(reads);
+    const bool look_at_cm = ring_halves != 0 && lookout.due(++watched_reads);
     lock.unlock();
     if (failures)
         report_failures();

@@ -129,7 +129,8 @@ struct Queue : ofi::Cq {
     Endpoint *reporting = nullptr;
     unsigned reads = 0;
     Turns turns;
-    Lookout lookout;                // for new senders
+    Lookout lookout;                // for new senders, and the end of receivers
+    unsigned watched_reads = 0;     // reads in which it was asked; those that find an entry at once are among them
     const void *armed_by = nullptr; // the thread
     Doorbell doorbell;
     GuestDoorbells guests{*this};
@@ -137,7 +138,8 @@ struct Queue : ofi::Cq {
     unsigned recent_at = 0;
     std::unique_ptr<Endpoint *[]> by_bit;
     std::uint32_t by_bit_size = 0;
-    unsigned endpoints = 0; // bound, receiving or sending
+    unsigned endpoints = 0;   // bound, receiving or sending
+    unsigned ring_halves = 0; // halves of endpoints of whose peers sockets tell: who comes, who is gone
     Inlets inlets{*this};
     // The doorbell's descriptor, the endpoints' gates, and the timer of rate limits. It is opened when somebody wants
     // to sleep.

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <poll.h>
+#include <string>
 
 using namespace vma;
 using namespace vma::test;
@@ -215,6 +216,42 @@ void killed_while_it_sends(void **)
     }
 }
 
+// What is sent to one that was killed is lost until somebody has looked, and is told of as sent, as it was put where
+// the peer would have read it. Whoever reads the queue of what is sent looks, and is told with the next one, long
+// before the ring is full; and the next that has the port is found.
+void told_by_the_next_send(void **)
+{
+    constexpr int kFewer = 3500; // than the ring holds
+    for (const bool two_queues : {false, true}) {
+        OwnDirectory directory;
+        Other other([](Rdm &, fi_addr_t, int socket) {
+            say(socket);
+            do_nothing();
+        });
+        Rdm a({.two_queues = two_queues});
+        other.tell(a);
+        const fi_addr_t to = a.insert(other.name);
+        REQUIRE(fi_send(a.ep, "x", 1, nullptr, to, nullptr) == 0);
+        REQUIRE(next_of(a.tx_cq).error.err == 0);
+        other.wait_for_word();
+        other.kill_it();
+        int sent = 0;
+        ssize_t result;
+        while ((result = fi_send(a.ep, "x", 1, nullptr, to, nullptr)) == 0) {
+            REQUIRE(next_of(a.tx_cq).error.err == 0);
+            REQUIRE(++sent < kFewer);
+        }
+        REQUIRE(result == -FI_ECONNREFUSED || result == -FI_ECONNRESET);
+        const std::string port = std::to_string(ntohs(other.name.sin_port));
+        Rdm c({.port = port.c_str()});
+        char got = 0;
+        REQUIRE(fi_recv(c.ep, &got, 1, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+        while ((result = fi_send(a.ep, "y", 1, nullptr, to, nullptr)) != 0)
+            REQUIRE(result == -FI_EAGAIN);
+        REQUIRE(next_of(c.cq, {a.cq}).error.err == 0 && got == 'y');
+    }
+}
+
 // Operations on the memory of one that is killed.
 void killed_target(void **)
 {
@@ -372,10 +409,15 @@ void lies(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_there),           cmocka_unit_test(another_has_the_port),
-        cmocka_unit_test(killed_before_it_takes), cmocka_unit_test(killed_while_it_sends),
-        cmocka_unit_test(killed_target),          cmocka_unit_test(stopped_peer),
-        cmocka_unit_test(closed_after_sending),   cmocka_unit_test(lies),
+        cmocka_unit_test(nobody_there),
+        cmocka_unit_test(another_has_the_port),
+        cmocka_unit_test(killed_before_it_takes),
+        cmocka_unit_test(killed_while_it_sends),
+        cmocka_unit_test(killed_target),
+        cmocka_unit_test(told_by_the_next_send),
+        cmocka_unit_test(stopped_peer),
+        cmocka_unit_test(closed_after_sending),
+        cmocka_unit_test(lies),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -191,19 +191,23 @@ int RingEndpoint::join_queues() noexcept
             return error;
         }
         ++rx_queue_->endpoints;
+        ++rx_queue_->ring_halves;
     }
     {
         const core::SpinGuard guard(tx_queue_->lock);
         if (tx_queue_ != rx_queue_)
             error = tx_queue_->add_gate(gate_.get());
-        if (error == 0)
+        if (error == 0) {
             ++tx_queue_->endpoints;
+            ++tx_queue_->ring_halves;
+        }
     }
     if (error != 0) {
         const core::SpinGuard guard(rx_queue_->lock);
         rx_queue_->remove_gate(gate_.get());
         rx_queue_->inlets.remove(static_cast<BellHandler &>(*this), bit_);
         --rx_queue_->endpoints;
+        --rx_queue_->ring_halves;
         return error;
     }
     for_counters([](ofi::Cntr &counter, Queue &queue) { counter.add_source(queue.source()); });
@@ -429,11 +433,13 @@ void RingEndpoint::leave_queues() noexcept
         rx_queue_->remove_gate(gate_.get());
         rx_queue_->forget(owner());
         --rx_queue_->endpoints;
+        --rx_queue_->ring_halves;
     }
     const core::SpinGuard guard(tx_queue_->lock);
     tx_queue_->remove_gate(gate_.get());
     tx_queue_->forget(owner());
     --tx_queue_->endpoints;
+    --tx_queue_->ring_halves;
 }
 
 void RingEndpoint::close() noexcept
