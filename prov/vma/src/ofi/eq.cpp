@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <new>
-#include <sys/epoll.h>
 
 #include <rdma/fi_errno.h>
 
@@ -88,7 +88,7 @@ ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, 
     Eq &eq = eq_of(fid);
     if (eq.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    if (!eq.wait_set)
+    if (!eq.ready)
         return -FI_ENOSYS; // opened with FI_WAIT_NONE
     const std::int64_t deadline = now_ms() + timeout;
     int left = timeout;
@@ -97,8 +97,8 @@ ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, 
         const ssize_t result = take_event(eq, event, buf, len, flags, true);
         if (result != -FI_EAGAIN || left == 0)
             return result;
-        epoll_event ready{};
-        if (core::kernel::epoll_wait(eq.wait_set.get(), &ready, 1, left) < 0)
+        pollfd fds[] = {{eq.ready.get(), POLLIN, 0}, {eq.device_fd(), POLLIN, 0}}; // poll() passes over -1
+        if (core::kernel::poll(fds, std::size(fds), left) < 0)
             return -errno;
         if (timeout >= 0)
             left = static_cast<int>(std::max<std::int64_t>(deadline - now_ms(), 0));
@@ -196,10 +196,7 @@ int control_eq(fid_t fid, int command, void *arg)
         return -FI_EINVAL;
     switch (command) {
     case FI_GETWAIT:
-        if (!eq.wait_set)
-            return -FI_ENODATA;
-        *static_cast<int *>(arg) = eq.wait_set.get();
-        return 0;
+        return eq.give_wait_fd(*static_cast<int *>(arg));
     case FI_GETWAITOBJ:
         *static_cast<fi_wait_obj *>(arg) = eq.wait_obj;
         return 0;
@@ -249,7 +246,7 @@ int open_eq(fid_fabric *fid, fi_eq_attr *attr, fid_eq **eq, void *context)
     opened->passive = attr != nullptr && (attr->flags & FI_VMA_PASSIVE) != 0;
     opened->writable = attr != nullptr && (attr->flags & FI_WRITE) != 0;
     if (asked != FI_WAIT_NONE) {
-        if (const int error = opened->open_wait_set())
+        if (const int error = opened->open_ready())
             return error;
     }
     opened->fid.fid = {FI_CLASS_EQ, context, &g_fid_ops};

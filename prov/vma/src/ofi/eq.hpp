@@ -50,9 +50,8 @@ struct Eq {
     std::atomic<int> refs{0}; // what is bound to it
     fi_wait_obj wait_obj = FI_WAIT_NONE;
     bool writable = false;
-    bool passive = false;    // FI_VMA_PASSIVE: completion queues make the progress
-    core::UniqueFd wait_set; // epoll: `ready` and the device's own set
-    core::UniqueFd ready;    // eventfd, readable while the queue holds something
+    bool passive = false; // FI_VMA_PASSIVE: completion queues make the progress
+    core::UniqueFd ready; // eventfd, readable while the queue holds something; none with FI_WAIT_NONE
 
     explicit Eq(Fabric &owner) : fabric(owner) {}
 
@@ -79,7 +78,10 @@ struct Eq {
     bool has_news() noexcept;
 
     // For eq.cpp.
-    int open_wait_set() noexcept;
+    int open_ready() noexcept;
+    int give_wait_fd(int &fd) noexcept; // to the program. 0 or a negative errno
+    // Readable when there may be progress to be made; -1: there never is.
+    int device_fd() const noexcept { return passive ? fabric.device->service_fd() : fabric.device->wait_fd(); }
     void update_ready() noexcept; // under mutex
 
     core::Mutex mutex;
@@ -87,9 +89,9 @@ struct Eq {
     std::unique_ptr<std::byte[]> last_err_data; // protected by mutex: what readerr gave out, until the next read
     bool ready_set = false;                     // protected by mutex
     bool nudged = false;                        // protected by mutex
+    core::UniqueFd wait_set; // likewise. Epoll: `ready` and the device's own set, once the program has asked for it
 
 private:
-    bool watch_device() noexcept;
     int push(EqEvent &&event) noexcept;
     int push_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length,
                 const UnreadBefore &unread) noexcept;

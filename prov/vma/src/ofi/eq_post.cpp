@@ -41,22 +41,41 @@ bool UnreadBefore::holds() const noexcept
            core::monotonic_ns() < until;
 }
 
-bool Eq::watch_device() noexcept
+namespace {
+
+int cannot_open() noexcept
 {
-    const int fd = passive ? fabric.device->service_fd() : fabric.device->wait_fd();
-    return fd < 0 || core::watch_fd(wait_set.get(), fd);
+    const int error = errno;
+    VMA_WARN(eq, "cannot open the wait object of an event queue: %s", std::strerror(error));
+    return -error;
 }
 
-int Eq::open_wait_set() noexcept
+} // namespace
+
+int Eq::open_ready() noexcept
 {
     ready = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-    wait_set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
-    if (!ready || !wait_set || !core::watch_fd(wait_set.get(), ready.get()) || !watch_device()) {
-        const int error = errno;
-        VMA_WARN(eq, "cannot open the wait object of an event queue: %s", std::strerror(error));
-        return -error;
-    }
+    if (!ready)
+        return cannot_open();
     wait_obj = FI_WAIT_FD;
+    return 0;
+}
+
+// Who sleeps in fi_eq_sread() needs no set. The kernel lets the device's wake 500 others, so only those have one that
+// are asked for it.
+int Eq::give_wait_fd(int &fd) noexcept
+{
+    if (!ready)
+        return -FI_ENODATA;
+    const std::lock_guard guard(mutex);
+    if (!wait_set) {
+        core::UniqueFd set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
+        const int device = device_fd();
+        if (!set || !core::watch_fd(set.get(), ready.get()) || (device >= 0 && !core::watch_fd(set.get(), device)))
+            return cannot_open();
+        wait_set = std::move(set);
+    }
+    fd = wait_set.get();
     return 0;
 }
 
