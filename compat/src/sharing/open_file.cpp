@@ -15,26 +15,14 @@
 
 namespace vma::sock {
 
-namespace {
-
-// Of the kernel.
-constexpr std::uint8_t kEstablished = 1;
-constexpr std::uint8_t kFinWait1 = 4;
-constexpr std::uint8_t kFinWait2 = 5;
-constexpr std::uint8_t kClose = 7;
-constexpr std::uint8_t kCloseWait = 8;
-
 std::uint8_t tcp_state(int fd)
 {
     tcp_info info = {};
     socklen_t size = sizeof info;
-    return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_state : kClose;
+    return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_state : std::uint8_t{kClose};
 }
 
-bool no_end_came(std::uint8_t state)
-{
-    return state == kEstablished || state == kFinWait1 || state == kFinWait2;
-}
+namespace {
 
 // The kernel says of neither direction who has ended it, but that poll() tells of the end of what comes, and TCP's
 // state which end has come from the peer: the look at that comes last, as it may come meanwhile.
@@ -47,9 +35,11 @@ bool was_shut_down(const Stream &s, int fd)
     if (!sends && !s.send_shut.load(std::memory_order_relaxed))
         return true;
     pollfd p = {fd, POLLRDHUP, 0};
-    return no_end_came(state) && !s.receive_shut.load(std::memory_order_relaxed) &&
-           libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & POLLRDHUP) != 0 && no_end_came(tcp_state(fd));
+    return !peer_has_ended(state) && !s.receive_shut.load(std::memory_order_relaxed) &&
+           libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & POLLRDHUP) != 0 && !peer_has_ended(tcp_state(fd));
 }
+
+} // namespace
 
 // Another thread may change it meanwhile, and note that: what is noted last has to be what holds.
 void follow_nonblocking(Socket &s, int fd)
@@ -64,8 +54,6 @@ void follow_nonblocking(Socket &s, int fd)
         flags = after;
     }
 }
-
-} // namespace
 
 bool follow_open_file(Socket &s)
 {

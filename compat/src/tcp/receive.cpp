@@ -2,7 +2,6 @@
 // Receiving calls on a tracked socket: the kernel's own call while the socket is kernel-only, else take what is there
 // under rx_lock, and wait outside of it.
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -22,6 +21,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/sharing/leftovers.hpp"
+#include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
@@ -144,14 +144,6 @@ ssize_t consume_span(Stream &s, int fd, msghdr *msg, std::size_t done, int flags
     more = n > 0 && (flags & MSG_PEEK) == 0 && transport(s).spans &&
            (has_input(s) || (was_ring && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel));
     return n;
-}
-
-// Another process that has the socket may change how it waits.
-void follow_nonblocking(Stream &s, int fd)
-{
-    const int flags = libc::real.fcntl(fd, F_GETFL);
-    if (flags >= 0)
-        note_no_wait(s, kNonblocking, (flags & O_NONBLOCK) != 0);
 }
 
 // Another thread has taken it out of the queue after this one had found nothing, and before this one looked there: it

@@ -2,8 +2,6 @@
 // The receiving direction of an offloaded socket: from which path the next bytes come, the copy out of our ring, and
 // credits. Nothing here blocks; rx_lock is held (doc/stream-protocol.md).
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -18,6 +16,7 @@
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/leftovers.hpp"
+#include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
@@ -148,26 +147,18 @@ ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int fla
     return n;
 }
 
-// FIN came, or the connection is gone. After shutdown(SHUT_RD) poll() always says POLLRDHUP.
-bool fin_came(int fd)
-{
-    tcp_info info = {};
-    socklen_t size = sizeof info;
-    if (libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
-        return true;
-    return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_FIN_WAIT2;
-}
-
 } // namespace
 
-// The kernel's side has ended: FIN, RST or an error. poll() leaves a pending error for the program's own call.
+// The kernel's side has ended: FIN, RST or an error. poll() leaves a pending error for the program's own call. After
+// shutdown(SHUT_RD) it always says POLLRDHUP.
 bool kernel_ended(const Stream &s, int fd)
 {
     pollfd p = {fd, POLLRDHUP, 0};
     if (libc::uncancelled::poll_now(&p, 1) <= 0)
         return false;
     return (p.revents & (POLLHUP | POLLERR)) != 0 ||
-           ((p.revents & POLLRDHUP) != 0 && (!s.receive_shut.load(std::memory_order_relaxed) || fin_came(fd)));
+           ((p.revents & POLLRDHUP) != 0 &&
+            (!s.receive_shut.load(std::memory_order_relaxed) || peer_has_ended(tcp_state(fd))));
 }
 
 namespace {

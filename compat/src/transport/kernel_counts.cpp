@@ -15,6 +15,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
+#include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -22,8 +23,6 @@ namespace vma::sock {
 namespace {
 
 constexpr int kTries = 8; // while acknowledgements or segments come in between
-
-enum TcpState : std::uint8_t { kCloseWait = 8, kClose = 7, kTimeWait = 6, kLastAck = 9, kClosing = 11 };
 
 bool read_info(int fd, tcp_info &info)
 {
