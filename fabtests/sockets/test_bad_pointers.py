@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Every function that libvma.so exports, with every pointer bad: returns, errors and deaths are the kernel's, in programs without
-sockets and with them, accelerated or not. The calls are a table, programs/bad_pointers/table.cpp."""
+"""Every function that libvma.so exports, with every pointer bad: returns, errors, the errno that success leaves, and deaths are the
+kernel's, in programs without sockets and with them, accelerated or not. The calls are a table, programs/bad_pointers/table.cpp."""
 
 import pytest
 

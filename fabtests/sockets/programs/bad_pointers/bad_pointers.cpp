@@ -37,6 +37,7 @@ using namespace fabtest;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kMostArguments = 7;
+constexpr int kUntouched = 200;                                    // errno before a call, which no call sets
 const auto kPatience = static_cast<unsigned>(patience::seconds()); // a call, which ends at once or never
 
 enum class Way { kNull, kGone, kNone, kBeyond, kConstant, kBorder, kFits };
@@ -172,7 +173,7 @@ Result call(const Case &c, const Descriptors &d)
         reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, c.row->number >= 0 ? "syscall" : c.row->name.c_str()));
     if (function == nullptr)
         die("%s: not there", c.row->name.c_str());
-    errno = 0;
+    errno = kUntouched;
     const long value = function(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
     return {value, errno};
 }
@@ -181,11 +182,11 @@ std::string told(const Case &c, const Result &r)
 {
     const bool pointer = c.row->gives == Row::Gives::kPointer;
     const auto number = static_cast<int>(r.value);
+    const bool untouched = r.error == kUntouched;
     if (pointer ? r.value == 0 : number == -1)
-        return strerrorname_np(r.error);
-    if (pointer || c.row->gives == Row::Gives::kDescriptor)
-        return "made";
-    return std::to_string(number);
+        return untouched ? "fails, no error" : strerrorname_np(r.error);
+    const std::string came = pointer || c.row->gives == Row::Gives::kDescriptor ? "made" : std::to_string(number);
+    return came + (untouched ? "" : std::string(", errno became ") + strerrorname_np(r.error));
 }
 
 // ---- what the process has
