@@ -118,6 +118,23 @@ void connect_at_last(Side &side)
     std::exit(0);
 }
 
+void *be_cancelled(void *)
+{
+    for (;;)
+        ::pause();
+}
+
+// The first pthread_cancel() of a process loads libgcc, and waits for libc's locks: a thread that is stopped in a fork
+// has them.
+void cancel_one_before()
+{
+    pthread_t first;
+    if (::pthread_create(&first, nullptr, be_cancelled, nullptr) != 0)
+        fail(g_side->board, "no thread");
+    ::pthread_cancel(first);
+    ::pthread_join(first, nullptr);
+}
+
 void *cancel_when_told(void *)
 {
     void *result = nullptr;
@@ -138,6 +155,7 @@ void install(Side &side)
     if (side.board->handler == kCancels) {
         pthread_t canceller;
         g_stepped = ::pthread_self();
+        cancel_one_before();
         if (::pthread_create(&canceller, nullptr, cancel_when_told, nullptr) != 0)
             fail(side.board, "no thread");
         return;
