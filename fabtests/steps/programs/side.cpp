@@ -213,10 +213,10 @@ void Side::accept()
     if (board->port == 0)
         listen();
     fd = ::accept(listener, nullptr, nullptr);
-    ::close(listener);
     if (fd < 0)
         fail(board, "accept: %s", strerrorname_np(errno));
-    connected = true;
+    connected = true; // before a handler may jump out of the next call
+    ::close(listener);
     limit_receives(*this);
 }
 
