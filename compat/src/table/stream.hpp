@@ -200,6 +200,14 @@ void find_start(
 void send_credit(Stream &s);
 bool ring_has_input(const Stream &s); // the shared ring's and the remote ring's; no lock needed
 
+// peek.cpp. No lock held.
+// Before a peek for `room` bytes: whoever peeks until a message is whole would hear of its last byte by the helper
+// thread else.
+void look_for_more(const Stream &s, std::size_t room);
+// A peek that waits for all, of a socket without an endpoint that has bytes left in memory, and has told `done` bytes.
+// Blocks. Bytes, or -errno.
+ssize_t peek_until_all(Stream &s, int fd, msghdr *msg, int flags, std::size_t done);
+
 // Bytes of the endpoint that the program can read now; no lock needed.
 inline bool has_input(const Stream &s)
 {

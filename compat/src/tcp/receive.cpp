@@ -154,15 +154,17 @@ bool has_come_meanwhile(const Stream &s, bool was_endpoint)
            (was_endpoint && s.rx.path.load(std::memory_order_acquire) == Path::kKernel);
 }
 
-// MSG_PEEK with MSG_WAITALL, and `done` bytes are there: what comes next would have to be waited for behind bytes that
-// stay. Where the kernel gets them all it does so; else these are what there is.
+// MSG_PEEK with MSG_WAITALL, and `done` bytes are there: what comes next has to be waited for behind bytes that stay.
+// So it comes by the kernel, which can wait so.
 [[gnu::noinline]] ssize_t peek_for_all(Stream &s, int fd, msghdr *msg, int flags, std::size_t done)
 {
+    const Call call(s, CallKind::kWait);
     pin_to_kernel(s, "a peek that waits for all");
-    if (offloaded(s))
-        return static_cast<ssize_t>(done);
     const auto peek = [=](int live) { return libc::real.recvmsg(live, msg, flags); };
-    return kernel_received(s, by_live_fd(s, fd, peek), flags);
+    if (!offloaded(s))
+        return kernel_received(s, by_live_fd(s, fd, peek), flags);
+    const ssize_t n = peek_until_all(s, fd, msg, flags, done);
+    return n < 0 ? fail(s, n) : n;
 }
 
 // SO_PEEK_OFF: the place is behind all that is left of the endpoint's. Only the kernel's bytes can come.
@@ -366,8 +368,11 @@ ssize_t receive_msg(Socket &socket, int fd, msghdr *msg, int flags)
     ssize_t n = 0;
     if (!offloaded(s) && receive_kernel_only(s, fd, msg, flags, n))
         return n;
-    if ((flags & MSG_PEEK) != 0 && s.guest && s.endpoint != nullptr) [[unlikely]]
-        return peek_at_guest(s, fd, msg, flags);
+    if ((flags & MSG_PEEK) != 0 && s.endpoint != nullptr) [[unlikely]] {
+        if (s.guest)
+            return peek_at_guest(s, fd, msg, flags);
+        look_for_more(s, total_length(*msg));
+    }
     if ((flags & MSG_TRUNC) == 0 && lies_nowhere(*msg)) [[unlikely]]
         return receive_nowhere(s, fd, flags);
     return receive_offloaded(s, fd, msg, flags);

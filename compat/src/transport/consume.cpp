@@ -74,7 +74,8 @@ bool is_there(const msghdr *msg, std::size_t skip, std::size_t left)
     stats::capture_received(record, msg.msg_iov, skip, length, (flags & MSG_TRUNC) != 0 ? 0 : length);
 }
 
-// What the program asks for from `skip` on, out of the ring. MSG_TRUNC throws bytes away, MSG_PEEK leaves them.
+} // namespace
+
 ssize_t consume_endpoint(Stream &s, const msghdr *msg, std::size_t skip, int flags)
 {
     std::uint64_t position = s.rx.consumed.load(std::memory_order_relaxed);
@@ -105,7 +106,6 @@ ssize_t consume_endpoint(Stream &s, const msghdr *msg, std::size_t skip, int fla
     return static_cast<ssize_t>(done);
 }
 
-// Limits the program's vectors to `limit` bytes, those before START.
 std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec *out, std::size_t max)
 {
     std::size_t count = 0;
@@ -122,6 +122,8 @@ std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec
     }
     return count;
 }
+
+namespace {
 
 ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
 {
@@ -353,21 +355,7 @@ void settle(Stream &s)
 
 namespace {
 
-// After `done` bytes of those that other processes may read: a peek tells the kernel's behind them, too, as far as
-// there is room.
-ssize_t peek_behind(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done)
-{
-    const std::size_t before = skip + static_cast<std::size_t>(done);
-    msghdr rest = *msg;
-    if (!s.rx.final || owes_error(s) || total_length(rest) <= before)
-        return done;
-    const ssize_t n = receive_kernel(s, fd, &rest, before, flags, kNone);
-    if (n < 0)
-        keep_error(s, static_cast<int>(-n));
-    return done + std::max<ssize_t>(n, 0);
-}
-
-ssize_t consume_now(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
+ssize_t consume_once(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     Receiver &rx = s.rx;
     const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
@@ -376,7 +364,7 @@ ssize_t consume_now(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
         if ((flags & MSG_TRUNC) == 0 && !is_there(msg, skip, shared_left(s)))
             return -EFAULT;
         if (const ssize_t n = consume_shared(s, fd, msg, skip, flags); n != 0)
-            return n > 0 && (flags & MSG_PEEK) != 0 ? peek_behind(s, fd, msg, skip, flags, n) : n;
+            return n > 0 && (flags & MSG_PEEK) != 0 ? peek_behind_shared(s, fd, msg, skip, flags, n) : n;
     }
     settle(s);
     if (!by_endpoint()) {
@@ -399,6 +387,12 @@ ssize_t consume_now(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
     msg->msg_controllen = 0;
     msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
     return n;
+}
+
+ssize_t consume_now(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags)
+{
+    const ssize_t n = consume_once(s, fd, msg, skip, flags);
+    return n > 0 && (flags & MSG_PEEK) != 0 ? peek_on(s, fd, msg, skip, flags, n) : n;
 }
 
 } // namespace

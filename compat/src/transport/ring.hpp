@@ -24,8 +24,17 @@ inline std::uint64_t ring_room_mark(const Stream &s)
 // consume.cpp
 ssize_t ring_receive_small(Stream &s, void *out, std::size_t len);
 ssize_t ring_receive(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags);
+// What the program asks for from `skip` on, out of the ring, whatever comes before that. MSG_TRUNC throws bytes away,
+// MSG_PEEK leaves them. Bytes, or -EFAULT. rx_lock held.
+ssize_t consume_endpoint(Stream &s, const msghdr *msg, std::size_t skip, int flags);
+// The program's vectors from `skip` on, limited to `limit` bytes. How many there are.
+std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec *out, std::size_t max);
 bool kernel_ended(const Stream &s, int fd); // its bytes are read, and no more will come
 bool shared_ring_peer_is_gone(Stream &s, int fd);
+
+// peek.cpp: of a peek that has told the `done` bytes that come first, how many there are in all. rx_lock held.
+ssize_t peek_on(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done);
+ssize_t peek_behind_shared(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done);
 
 // events.cpp
 void return_receiver(Stream &s); // asks the peer for what it has written and the program has not read. rx_lock held

@@ -140,6 +140,14 @@ inline void send_until_full(End &end, std::size_t piece = 65536)
     }
 }
 
+// What is sent next goes by the kernel, and the receiver knows.
+inline void end_span(End &end)
+{
+    end.s->tx_lock.lock();
+    sock::end_transmit(*end.s, false);
+    sock::unlock_tx(*end.s);
+}
+
 inline void check_bytes(const End &to, std::uint64_t key, const std::uint8_t *bytes, std::size_t len)
 {
     for (std::size_t i = 0; i < len; ++i) {

@@ -61,6 +61,19 @@ void end_of_input(unsigned p, int error)
         report("an end before the last byte");
 }
 
+// A peek tells of all that FIONREAD counts, as far as there is room. But of what is being sent again, and between hosts
+// of what the kernel has before END says that it comes next.
+void check_peeked(unsigned p, std::size_t peeked, std::size_t room)
+{
+    Stream &s = socket_of(p);
+    int count = 0;
+    if (g_world.between_hosts || !sock::offloaded(s) || sock::bytes_readable(s, fd_of(p), &count) != 0 ||
+        s.rx.returning)
+        return;
+    if (peeked < std::min(static_cast<std::size_t>(count), room))
+        report("a peek stops before the last byte that is there");
+}
+
 } // namespace
 
 int receive(unsigned p, std::size_t size, int flags)
@@ -77,6 +90,8 @@ int receive(unsigned p, std::size_t size, int flags)
     check_bytes(p, bytes, static_cast<std::size_t>(n));
     if ((flags & MSG_PEEK) == 0)
         program(p).received += static_cast<std::uint32_t>(n);
+    else
+        check_peeked(p, static_cast<std::size_t>(n), std::min(size, sizeof bytes));
     return 0;
 }
 

@@ -321,13 +321,6 @@ void words_of_another_host_end_the_connection(void **)
     }
 }
 
-void end_span(End &end)
-{
-    end.s->tx_lock.lock();
-    sock::end_transmit(*end.s, false);
-    sock::unlock_tx(*end.s);
-}
-
 int readable(const End &end)
 {
     int count = 0;
@@ -373,45 +366,6 @@ void reads_go_on_where_the_path_changes(void **)
     const std::uint64_t again = pair.b.received;
     receive_some(pair.b, pair.a, 1000, 0);
     assert_int_equal(pair.b.received - again, 500);
-}
-
-// Peeked bytes stay: once by one path only.
-void peeks_end_where_the_path_changes(void **)
-{
-    Pair pair;
-    assert_true(offload(pair));
-    drain(pair);
-    send_some(pair.a, 100);
-    end_span(pair.a);
-    send_some(pair.a, 200);
-    sock::engine_drain();
-    std::uint8_t bytes[1000];
-    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT), 100);
-    check_bytes(pair.b, pair.a.key, bytes, 100);
-    drain(pair);
-}
-
-// What another user has sent is looked at by the kernel, where bytes lie before a span of the ring and behind it: a
-// look does not go across.
-void a_look_at_a_guests_does_not_skip_a_span(void **)
-{
-    Pair pair;
-    send_some(pair.a, 100);
-    assert_true(offload(pair));
-    send_some(pair.a, 200);
-    sock::pin_to_kernel(*pair.a.s, "its other end looks");
-    send_some(pair.a, 300);
-    pair.b.s->guest = true;
-    std::uint8_t bytes[1000];
-    iovec part = {bytes, sizeof bytes};
-    msghdr message = {};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    const ssize_t n = sock::receive_msg(*pair.b.s, pair.b.fd, &message, MSG_PEEK | MSG_DONTWAIT);
-    assert_true(n > 0);
-    check_bytes(pair.b, pair.a.key, bytes, static_cast<std::size_t>(n));
-    pair.b.s->guest = false;
-    drain(pair);
 }
 
 struct Counted {
@@ -465,8 +419,6 @@ int main()
         cmocka_unit_test(given_back_over_a_full_kernel),
         cmocka_unit_test(words_of_another_host_end_the_connection),
         cmocka_unit_test(reads_go_on_where_the_path_changes),
-        cmocka_unit_test(peeks_end_where_the_path_changes),
-        cmocka_unit_test(a_look_at_a_guests_does_not_skip_a_span),
         cmocka_unit_test(a_late_end_is_news_for_the_sender),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -142,6 +142,40 @@ SCENARIO(unread_bytes_are_seen_by_both)
     go_on_to_the_rest(me);
 }
 
+// By one process: a peek goes on where the path changes, as a read does, and waits there.
+SCENARIO(unread_bytes_are_peeked_at_with_what_follows)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    await_text(me, me.fd);
+    char bytes[64] = {};
+    ssize_t n = ::recv(me.fd, bytes, 37, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT);
+    me.say("what is there: \"%s\" (%zd)", bytes, n);
+    me.step();
+    n = ::recv(me.fd, bytes, 37, MSG_PEEK | MSG_WAITALL);
+    me.say("all: \"%s\" (%zd)", bytes, n);
+    for (const int flags : {0, int{MSG_TRUNC}, int{MSG_DONTWAIT}})
+        for (const std::size_t room : {5UL, 22UL, 30UL, 60UL})
+            me.show("peek", ::recv(me.fd, bytes, room, MSG_PEEK | flags));
+    show_what_is_there(me, "then", me.fd);
+    show_half(me, "a half", me.fd);
+    show_what_is_there(me, "then", me.fd);
+    me.step();
+}
+
+// The same without a call that waits, which would have the socket go to the kernel.
+SCENARIO(unread_bytes_are_peeked_at_until_all_are_there)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    await_text(me, me.fd);
+    me.step();
+    await_readable(me.fd, kBytes + 15);
+    show_what_is_there(me, "peek", me.fd);
+    me.step();
+    me.say("all: \"%s\"", receive_text(me.fd, kBytes + 15).c_str());
+}
+
 // Nobody waits for what another process has read.
 SCENARIO(unread_bytes_are_read_by_the_child)
 {
