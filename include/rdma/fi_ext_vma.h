@@ -73,9 +73,10 @@ extern "C" {
 /*
  * FI_OPT_VMA_NUDGE (FI_EP_MSG of the local device): fi_setopt without a value (optlen 0): the peer is to look at its
  * completion queues now, for what was written before: the wait object of its endpoint's event queue gets readable, and
- * fi_trywait() of that queue says -FI_EAGAIN, until a read of it has found no event. For what can't wait for a peer
- * that computes, and has a thread asleep on its event queue. It costs a system call. -FI_ENOTCONN before FI_CONNECTED
- * and after the end; -FI_EINVAL: a value; -FI_ENOPROTOOPT: another device. Thread-safe, but with fi_close().
+ * fi_trywait() of that queue says -FI_EAGAIN, until a read that began later has found no event. For what can't wait
+ * for a peer that computes, and has a thread asleep on its event queue. It costs a system call. -FI_ENOTCONN before
+ * FI_CONNECTED and after the end; -FI_EINVAL: a value; -FI_ENOPROTOOPT: another device. Thread-safe, but with
+ * fi_close().
  */
 #define FI_OPT_VMA_NUDGE (FI_VMA_SPECIFIC | 0x564d001a)
 

@@ -26,6 +26,8 @@ unsigned slice(const iovec *iov, unsigned count, std::uint64_t offset, std::uint
 
 namespace {
 
+constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 30; // the kernel moves less than 2 GiB a call, with the mark
+
 iovec place_of(const CmaMark &mark) noexcept
 {
     return {reinterpret_cast<void *>(static_cast<std::uintptr_t>(mark.address)), sizeof mark.number};
@@ -82,10 +84,11 @@ int cma_copy(CmaDirection direction, const CmaPeer &peer, const iovec *ours, uns
     for (std::uint64_t done = 0; done < length;) {
         iovec here[kIovLimit + 1];
         iovec there[kIovLimit + 1];
-        const unsigned here_count = slice(ours, our_count, done, length - done, here);
-        const unsigned there_count = slice(theirs, their_count, done, length - done, there);
+        const std::uint64_t step = std::min(length - done, kAtOnce);
+        const unsigned here_count = slice(ours, our_count, done, step, here);
+        const unsigned there_count = slice(theirs, their_count, done, step, there);
         const std::uint64_t moved = direction == CmaDirection::read
-                                        ? read_some(peer, here, here_count, there, there_count, length - done)
+                                        ? read_some(peer, here, here_count, there, there_count, step)
                                         : write_some(peer, here, here_count, there, there_count);
         if (moved == 0) {
             error = cma_finds(peer) ? errno : ECONNRESET;

@@ -39,14 +39,18 @@ std::deque<EqEvent>::iterator next_event(Eq &eq)
                             [](const EqEvent &event) { return event.unread.holds(); });
 }
 
-// A caller that would rather sleep than read completions is `waiting`, and told everything.
-ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std::uint64_t flags, bool waiting)
+// A caller that would rather sleep than read completions is `waiting`, and told everything. `nudged`: before this read
+// has looked at links. A nudge that it has brought in itself nobody has heard of yet.
+ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std::uint64_t flags, bool waiting,
+                   bool nudged)
 {
     const std::lock_guard guard(eq.mutex);
     const auto next = waiting ? eq.events.begin() : next_event(eq);
     if (next == eq.events.end()) {
-        eq.nudged = false;
-        eq.update_ready();
+        if (nudged) {
+            eq.nudged = false;
+            eq.update_ready();
+        }
         return -FI_EAGAIN;
     }
     EqEvent &head = *next;
@@ -74,8 +78,9 @@ ssize_t read_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, s
     Eq &eq = eq_of(fid);
     if (eq.fabric.orphaned())
         return -FI_EOPBADSTATE;
+    const bool nudged = eq.is_nudged();
     eq.progress(false);
-    return take_event(eq, event, buf, len, flags, false);
+    return take_event(eq, event, buf, len, flags, false, nudged);
 }
 
 std::int64_t now_ms()
@@ -93,8 +98,9 @@ ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, 
     const std::int64_t deadline = now_ms() + timeout;
     int left = timeout;
     while (true) {
+        const bool nudged = eq.is_nudged();
         eq.progress(true);
-        const ssize_t result = take_event(eq, event, buf, len, flags, true);
+        const ssize_t result = take_event(eq, event, buf, len, flags, true, nudged);
         if (result != -FI_EAGAIN || left == 0)
             return result;
         pollfd fds[] = {{eq.ready.get(), POLLIN, 0}, {eq.device_fd(), POLLIN, 0}}; // poll() passes over -1

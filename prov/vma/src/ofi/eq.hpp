@@ -75,6 +75,7 @@ struct Eq {
     std::vector<InfoPtr> remove_events(fid_t about) noexcept;
     // The wait object is readable, and fi_trywait() refuses, until a read has found nothing: a peer asks for a look.
     void nudge() noexcept;
+    bool is_nudged() noexcept;
     bool has_news() noexcept;
 
     // For eq.cpp.

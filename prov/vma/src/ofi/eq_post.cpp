@@ -96,6 +96,12 @@ bool Eq::has_news() noexcept
     return nudged || !events.empty();
 }
 
+bool Eq::is_nudged() noexcept
+{
+    const std::lock_guard guard(mutex);
+    return nudged;
+}
+
 void Eq::nudge() noexcept
 {
     const std::lock_guard guard(mutex);

@@ -211,7 +211,10 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
         VMA_WARN(ep_data, "%llu MiB of messages wait for receives: more are taken only while something else is awaited",
                  static_cast<unsigned long long>(held_ >> 20));
     told_of_bound_ = true;
-    return bytes <= kMostHeld && awaits_something(); // no peer has us take memory for whatever length it says
+    if (bytes <= kMostHeld)
+        return awaits_something(); // where nothing is, `stalled_` is set, or was already taken back by who registered
+    stalled_.store(true, std::memory_order_relaxed); // no peer has us take memory for whatever length it says
+    return false;
 }
 
 // Who looks, or tries, again and again, and posts nothing.
@@ -247,7 +250,9 @@ Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::
     // waits for receives. Nor is what comes from other hosts, all by one way: the next one there may be what the
     // program waits for. Long messages are announced there.
     const bool bound = in.inlet != nullptr && (form == Message::Form::whole || bytes != 0);
-    Message *const message = !bound || has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
+    if (bound && !has_room_for(bytes + sizeof(Message)))
+        return nullptr;
+    Message *const message = messages_.take();
     if (message != nullptr && bytes != 0) {
         if (bytes <= kLongestKept)
             message->bytes.reset(static_cast<std::byte *>(std::malloc(bytes)));

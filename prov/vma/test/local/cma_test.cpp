@@ -51,13 +51,13 @@ void by_its_mark(void **)
 void with_the_dead(void **)
 {
     const std::uint64_t mark = 4711;
+    const Bytes ours; // the child has it, too
     const pid_t pid = ::fork();
     if (pid == 0) {
         for (;;)
             ::pause();
     }
     const CmaPeer peer{pid, {reinterpret_cast<std::uintptr_t>(&mark), 4711}};
-    const Bytes ours;
     assert_int_equal(copy(CmaDirection::read, peer, ours, ours), 0);
     assert_int_equal(::kill(pid, SIGKILL), 0);
     for (const bool waited : {false, true}) {

@@ -179,6 +179,28 @@ void a_nudge_wakes_the_peers_queue(void **)
     close_all({&pair.server->fid, &pair.pep->fid});
 }
 
+// More than a peer that is stopped, or computes, has room for: what is said behind them comes all the same.
+void any_number_of_nudges_wait(void **)
+{
+    const OwnDirectory directory;
+    Net client;
+    Net server;
+    const Pair pair = connected(client, server);
+    for (int i = 0; i < 20000; ++i)
+        assert_int_equal(nudge(pair.client), 0);
+    close_all({&pair.client->fid});
+    for (const patience::Deadline deadline;;) {
+        REQUIRE(!deadline.over());
+        assert_int_equal(client.poll().result, -FI_EAGAIN); // sends what has waited
+        const Event event = server.poll();
+        if (event.result == -FI_EAGAIN)
+            continue;
+        expect(event, FI_SHUTDOWN, &pair.server->fid);
+        break;
+    }
+    close_all({&pair.server->fid, &pair.pep->fid});
+}
+
 void nudges_that_are_refused(void **)
 {
     const OwnDirectory directory;
@@ -318,6 +340,7 @@ int main()
         cmocka_unit_test(wait_objects),
         cmocka_unit_test(the_descriptor_follows_the_queue),
         cmocka_unit_test(a_nudge_wakes_the_peers_queue),
+        cmocka_unit_test(any_number_of_nudges_wait),
         cmocka_unit_test(nudges_that_are_refused),
         cmocka_unit_test(sread_waits_as_long_as_told),
         cmocka_unit_test(a_write_wakes_every_kind_of_sleeper),

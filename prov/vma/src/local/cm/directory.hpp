@@ -53,7 +53,8 @@ std::uint32_t incarnation_behind(int socket) noexcept;
 // endpoint says of itself. So nobody can call himself another process's, whoever is heard of first.
 constexpr std::uint64_t identity_of(pid_t process, std::uint32_t incarnation) noexcept
 {
-    return std::uint64_t{static_cast<std::uint32_t>(process)} << 32 | incarnation;
+    const std::uint32_t seen = process > 0 ? static_cast<std::uint32_t>(process) : UINT32_MAX; // of another namespace
+    return std::uint64_t{seen} << 32 | incarnation;
 }
 // Whether two that were heard of may be one. 0: nothing is known of it, or, in the lower half, of its incarnation.
 constexpr bool may_be(std::uint64_t identity, std::uint64_t other) noexcept
@@ -62,6 +63,7 @@ constexpr bool may_be(std::uint64_t identity, std::uint64_t other) noexcept
     return differ == 0 || identity == 0 || other == 0 ||
            (differ >> 32 == 0 && (static_cast<std::uint32_t>(identity) == 0 || static_cast<std::uint32_t>(other) == 0));
 }
+static_assert(!may_be(identity_of(0, 0), identity_of(37, 5)) && may_be(identity_of(37, 0), identity_of(37, 5)));
 
 class Directory : public std::enable_shared_from_this<Directory>
 {

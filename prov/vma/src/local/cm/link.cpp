@@ -183,8 +183,20 @@ Link::Sent Link::send_now(const LinkMessage &message, const int *fds) noexcept
     return errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM ? Sent::later : Sent::never;
 }
 
+// A nudge asks for a look at all that was written before: one that waits is as good as many, which a program that goes
+// on nudging a peer that is stopped would fill the list with.
+bool Link::is_nudged_already(const LinkMessage &message) const noexcept
+{
+    return message.type == MessageType::nudge &&
+           std::any_of(waiting_.begin(), waiting_.end(), [&message](const Waiting &one) {
+               return one.message.type == MessageType::nudge && one.message.connection == message.connection;
+           });
+}
+
 bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
 {
+    if (is_nudged_already(message))
+        return true;
     if (waiting_.size() >= kMaxWaiting) {
         VMA_WARN(ep_ctrl, "process %d does not read its link: given up", static_cast<int>(peer_pid_));
         broken_ = true;

@@ -87,6 +87,7 @@ private:
                         bool &fds_lost) noexcept;
     bool take_hello(const LinkMessage &message) noexcept;
     Sent send_now(const LinkMessage &message, const int *fds) noexcept;
+    bool is_nudged_already(const LinkMessage &message) const noexcept;
     bool enqueue(const LinkMessage &message, const int *fds) noexcept;
     bool check_peer() noexcept;
     unsigned descriptors_of(const LinkMessage &message) const noexcept;
