@@ -76,6 +76,13 @@ void leave_number(int fd)
 
 } // namespace
 
+void note_files()
+{
+    constexpr unsigned kLast = sock::kMaxTracked - 1;
+    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
+        sock::note_file(fd);
+}
+
 void leave_numbers()
 {
     constexpr unsigned kLast = sock::kMaxTracked - 1;

@@ -43,7 +43,8 @@ bool is_of_another_table(int fd);
 inline sock::Socket *tracked(int fd)
 {
     sock::Socket *const s = sock::lookup(fd);
-    if (s != nullptr && libc::numbers_may_differ() && is_of_another_table(fd)) [[unlikely]]
+    if (s != nullptr && libc::numbers_may_differ() && (libc::t_libc.vfork_caller != 0 || libc::tables_apart()) &&
+        is_of_another_table(fd)) [[unlikely]]
         return nullptr;
     return s;
 }
@@ -125,6 +126,8 @@ void number_tracked(int fd);
 // Before threads have tables of their own: what is known of all numbers is dropped. Where bytes are left to read here
 // that the kernel has not, the number stays, and tracked() looks at the file behind it.
 void leave_numbers();
+// First, as each call finds what is left to read by its file from the moment on that tables may differ.
+void note_files();
 
 // Retires all of a range.
 void retire_range(unsigned first, unsigned last);

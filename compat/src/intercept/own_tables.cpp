@@ -20,6 +20,7 @@ void leave(const char *how)
 {
     leave_once(sock::g_engine_tables.sandbox.parted, how, [](const char *by) {
         sock::tables_part(by);
+        note_files();
         libc::tables_come_apart();
         sock::fence_after_exchange();
         leave_numbers();

@@ -17,6 +17,7 @@
 #include "compat/src/engine/sandbox_trial.hpp"
 #include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::intercept {
 
@@ -64,6 +65,7 @@ void leave_once(std::atomic<bool> &done, const char *how, void (*leave)(const ch
     if (libc::in_vfork_child())
         return;
     const KeepErrno keep;
+    const libc::NotCancelled whole;
     if (!may_enter(done))
         return;
     if (!done.load(std::memory_order_acquire)) {

@@ -35,19 +35,26 @@ int below_limit(const rlimit &limit)
 class Raising
 {
 public:
-    explicit Raising(rlim_t instead_of)
+    explicit Raising(rlim_t instead_of) : raises_(instead_of < kSmallLimit) // else another thread may have, just now
     {
+        if (!raises_)
+            return;
         g_private.limit.store(instead_of, std::memory_order_relaxed);
         g_private.raised_by.fetch_add(1, std::memory_order_seq_cst);
     }
     ~Raising() // a handler may have forked meanwhile, and this be the child
     {
+        if (!raises_)
+            return;
         unsigned by = g_private.raised_by.load(std::memory_order_relaxed);
         while (by != 0 && !g_private.raised_by.compare_exchange_weak(by, by - 1, std::memory_order_seq_cst)) {
         }
     }
     Raising(const Raising &) = delete;
     Raising &operator=(const Raising &) = delete;
+
+private:
+    bool raises_;
 };
 
 int duplicate_high(int fd)

@@ -16,6 +16,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/keep_errno.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/offload/stream.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/table/calls.hpp"
@@ -50,6 +51,7 @@ template <typename Attempt> bool try_until(std::int64_t until, const Attempt &at
 
 bool open_words(std::int64_t until)
 {
+    const libc::NotCancelled whole; // names of the dead are looked for with the lock
     bool open = false;
     const auto attempt = [&open] {
         if (!g_offload.lock.try_lock())

@@ -81,7 +81,9 @@ void *make_fleeting(const char *directory, std::size_t size, int &id)
             ++which;
         }
     }
-    return nullptr;
+    // Another user has all keys, which anybody can know: it is left if this process is killed in between.
+    id = ::shmget(IPC_PRIVATE, size, IPC_CREAT | IPC_EXCL | SHM_NORESERVE | 0600);
+    return id >= 0 ? attach_and_mark(id) : nullptr;
 }
 
 void remove_half_made(const char *directory)

@@ -13,6 +13,7 @@
 
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
@@ -60,6 +61,7 @@ Question<rtmsg> ask_for(const in6_addr &group, const in6_addr &from, std::uint32
 // The length of the kernel's answer, 0: none.
 template <std::size_t Room> std::size_t ask(const nlmsghdr &question, char (&answer)[Room])
 {
+    const libc::NotCancelled whole; // the offload lock may be held
     const int fd = libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (fd < 0)
         return 0;

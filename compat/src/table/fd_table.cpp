@@ -345,14 +345,20 @@ std::uint64_t file_behind(int fd)
 
 } // namespace
 
-bool leave_number(int fd)
+void note_file(int fd)
 {
     Socket *const s = lookup(fd);
+    if (s != nullptr && offloaded(*s) && s->file.load(std::memory_order_relaxed) == 0)
+        s->file.store(file_behind(fd), std::memory_order_release);
+}
+
+bool leave_number(int fd)
+{
+    const Socket *const s = lookup(fd);
     if (s == nullptr)
         return true;
     if (offloaded(*s)) {
-        if (s->file.load(std::memory_order_relaxed) == 0)
-            s->file.store(file_behind(fd), std::memory_order_release);
+        note_file(fd);
         return false;
     }
     table_slot(fd).store(nullptr, std::memory_order_seq_cst);

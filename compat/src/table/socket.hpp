@@ -41,6 +41,7 @@ inline Socket *lookup(int fd)
 // that are open on it, and nobody gives it back. False: bytes of it are left to read, and it is found by its file from
 // now on, as is_behind() knows it.
 bool leave_number(int fd);
+void note_file(int fd);                  // where bytes are left to read
 bool is_behind(const Socket &s, int fd); // in the table of the calling thread
 
 enum class Role : std::uint8_t { kUnknown, kConnector, kAcceptor };

@@ -58,9 +58,11 @@ ssize_t peek_around(Stream &s, int fd, const msghdr *msg, std::size_t skip, int 
     const ssize_t n = received_by_kernel(s, by_live_fd(s, fd, look));
     if (n > 0)
         by_os_received(s, n, flags);
-    else if (ring != 0)
+    if (n < 0 && told.before == 0 && ring != 0) {
         keep_error(s, static_cast<int>(-n));
-    return n < static_cast<ssize_t>(told.before) ? n : std::max<ssize_t>(n, 0) + ring;
+        return ring;
+    }
+    return n < static_cast<ssize_t>(told.before) ? n : n + ring;
 }
 
 // All that comes next is the kernel's.
@@ -71,7 +73,10 @@ ssize_t peek_behind(Stream &s, int fd, const msghdr *msg, std::size_t skip, int 
     if (total_length(*msg) <= skip + told.bytes() || libc::real.ioctl(fd, FIONREAD, &queued) != 0 ||
         static_cast<std::size_t>(queued) <= told.before)
         return done;
-    return std::max(done, peek_around(s, fd, msg, skip, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, told));
+    const ssize_t n = peek_around(s, fd, msg, skip, (flags & ~MSG_WAITALL) | MSG_DONTWAIT, told);
+    if (n < 0)
+        keep_error(s, static_cast<int>(-n));
+    return std::max(done, n);
 }
 
 // All that is left in memory is told, to where it belongs. False: the rest does not come by the kernel alone. rx_lock
@@ -101,7 +106,7 @@ bool tell_left(Stream &s, int fd, msghdr *msg, int flags, Told &told)
 
 ssize_t peek_behind_shared(Stream &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done)
 {
-    if (!s.rx.final || owes_error(s))
+    if (sandboxed() || !s.rx.final || owes_error(s))
         return done;
     return peek_behind(s, fd, msg, skip, flags, {0, static_cast<std::size_t>(done)});
 }

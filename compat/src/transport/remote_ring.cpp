@@ -17,6 +17,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
@@ -59,6 +60,7 @@ void abort_stream(Stream &s, const char *why)
 {
     if (s.aborted.exchange(true, std::memory_order_acq_rel))
         return;
+    const libc::NotCancelled whole; // locks may be held
     const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
     char name[kNameMax];
     VMA_LOG(kWarn, "%s: connection reset: %s, and bytes may have been lost", connection_name(s, name), why);

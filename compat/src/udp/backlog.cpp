@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::sock::udp {
 
@@ -45,6 +46,7 @@ bool tells_backlog(std::string_view text)
 
 bool kernel_has_backlog()
 {
+    const libc::NotCancelled whole; // a lock of the socket is held
     const int fd = libc::real.open("/proc/net/softnet_stat", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
