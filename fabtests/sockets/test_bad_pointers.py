@@ -15,6 +15,11 @@ FORGIVEN = [f"{name}(64 b:fdset b:fdset b:fdset b:timeval) argument 5 read-only"
 _reference = {}
 
 
+def comparable(name, result):
+    """What tells of no success says nothing by errno, which is that of a write within libc."""
+    return result.split(", errno")[0] if result and "backtrace_symbols_fd" in name else result
+
+
 def results(run, has, vma, stdin=None, env=None):
     proc = run.start(f"{has}-{'vma' if vma else 'kernel'}", [build.program(PROGRAM), has], vma=vma, mode="latency", stdin=stdin,
                      env=env, timeout=400)
@@ -56,5 +61,5 @@ def test_as_the_kernel(run, has):
     if has == "accelerated":
         assert proc.log().accelerated() > 50
     differences = [f"{name}: {got.get(name)}, on the kernel {result}" for name, result in wanted.items()
-                   if got.get(name) != result and name.split(",")[0] not in FORGIVEN]
+                   if comparable(name, got.get(name)) != comparable(name, result) and name.split(",")[0] not in FORGIVEN]
     assert not differences, "\n".join(differences)

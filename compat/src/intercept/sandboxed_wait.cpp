@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compat/src/intercept/export.hpp"
+#include "compat/src/intercept/sets.hpp"
 #include "compat/src/sharing/leftovers.hpp"
 
 namespace vma::intercept {
@@ -19,9 +20,11 @@ bool has_unread(int fd)
     return s != nullptr && sock::is_offloaded(*s) && sock::holds_leftovers(*s);
 }
 
+// What can't be read is the kernel's to refuse.
 bool wants_unread(const pollfd &p)
 {
-    return (p.events & POLLIN) != 0 && has_unread(p.fd);
+    const int fd = libc::faults_are_caught() ? libc::load_or(p.fd, -1) : p.fd;
+    return fd >= 0 && (p.events & POLLIN) != 0 && has_unread(fd);
 }
 
 } // namespace
@@ -46,9 +49,11 @@ int select_beside_unread(int count, fd_set *in, int (*wait)(const void *call, bo
     const int most = in != nullptr ? std::min(count, kMostSelected) : 0;
     int unread[kMostUnread]; // those of `in`, before the kernel overwrites them
     int found = 0;
-    for (int fd = 0; fd < most && found < kMostUnread; ++fd)
-        if ((words[fd / kBits] & 1UL << fd % kBits) != 0 && has_unread(fd))
+    for (int fd = 0; fd < most && found < kMostUnread; ++fd) {
+        const unsigned long word = libc::faults_are_caught() ? word_of(in, fd / kBits) : words[fd / kBits];
+        if ((word & 1UL << fd % kBits) != 0 && has_unread(fd))
             unread[found++] = fd;
+    }
     int n = wait(call, found != 0);
     for (int i = 0; n >= 0 && i < found; ++i) {
         unsigned long &word = words[unread[i] / kBits];

@@ -39,6 +39,7 @@ constexpr std::size_t kPathMax = kOffersPathMax;
 // Written with the offload lock held; what stands before `generations` is read by who has seen that.
 struct Directory {
     char path[kPathMax] = {};
+    bool refused = false;                            // it can't be used
     std::uint64_t netns = 0;                         // where the kernel does not tell that of a socket
     std::uint32_t id = 0;                            // of the words below
     std::atomic<Generations *> generations{nullptr}; // set with the offload lock, read by every call
@@ -171,11 +172,13 @@ bool open_offers()
 {
     if (g_directory.generations.load(std::memory_order_relaxed) != nullptr)
         return true;
-    if (!filters_allow() || !prepare_directory())
+    if (g_directory.refused || !filters_allow())
         return false;
-    Generations *const words = map_generations(g_directory.path, g_directory.id);
-    if (words == nullptr)
+    Generations *const words = prepare_directory() ? map_generations(g_directory.path, g_directory.id) : nullptr;
+    if (words == nullptr) {
+        g_directory.refused = true; // which was said, once
         return false;
+    }
     g_directory.generations.store(words, std::memory_order_release);
     remove_names_of_the_dead(g_directory.path);
     remove_unread_of_the_dead();

@@ -77,8 +77,8 @@ std::string event_of(int fd)
 std::string copying_process()
 {
     clone_args made = {};
-    made.flags =
-        CLONE_VM | CLONE_SIGHAND | CLONE_FS | CLONE_THREAD | CLONE_PARENT | CLONE_NEWNS; // which the kernel refuses
+    made.flags = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_FS | CLONE_THREAD | CLONE_PARENT |
+                 CLONE_NEWNS; // which the kernel refuses
     return as_bytes(made).substr(0, CLONE_ARGS_SIZE_VER0);
 }
 

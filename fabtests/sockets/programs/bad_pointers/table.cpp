@@ -193,6 +193,7 @@ const std::vector<Row> kRows = {
     {"posix_spawn", "o:int i:program p:actions 0 i:argv i:argv"},
     {"posix_spawnp", "o:int i:program 0 p:attributes i:argv i:argv"},
     {"posix_spawn_file_actions_adddup2", "-"},
+    {"unshare", "0"},
     {"prctl", "16 o:bytes 0 0 0"},
     {"system", "i:program"},
     {"popen", "i:program i:mode", kPointer},
