@@ -35,11 +35,8 @@ exec chroot "$root" "$@"
 
 
 def options():
-    """How packages are built: the unit tests have been run, of the same sources. FABTESTS_LONG=1: with debug information, whose packages
-    nobody looks at here; it is a fifth of the time."""
-    if "FABTESTS_LONG" in os.environ:
-        return {"DEB_BUILD_OPTIONS": f"nocheck parallel={os.cpu_count()}"}
-    return {"DEB_BUILD_OPTIONS": f"nocheck noautodbgsym parallel={os.cpu_count()}", "DEB_CXXFLAGS_APPEND": "-g0"}
+    """DEB_BUILD_OPTIONS: the unit tests have been run, of the same sources."""
+    return f"nocheck parallel={os.cpu_count()}"
 
 
 def cache():
@@ -53,7 +50,7 @@ def make(goal, **env):
     folder = build.build_dir()
     if not (folder / "Makefile").exists():
         pytest.skip(f"{folder} is no build folder")
-    said = check(["make", "-C", folder, goal], env={**os.environ, **cache(), "XZ_OPT": "-1", **options(), **env})
+    said = check(["make", "-C", folder, goal], env={**os.environ, **cache(), "XZ_OPT": "-1", "DEB_BUILD_OPTIONS": options(), **env})
     # All other builds have precompiled headers, without which the compiler sees more; it is not asked for errors here, as packagers aren't.
     warnings = re.findall(r"^\S+:\d+:\d+: warning: .*$", said, re.MULTILINE)
     assert not warnings, "\n".join(warnings)

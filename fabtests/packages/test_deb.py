@@ -75,7 +75,7 @@ def again(debs):
     packages.check(["dpkg-source", "-x", source, f"{folder}/tree"])
     packages.check(["dpkg-buildpackage", "-b", "-us", "-uc"], cwd=f"{folder}/tree",
                    env={**os.environ, **({} if "FABTESTS_LONG" in os.environ else packages.cache()),
-                        **packages.options(), "TZ": "Asia/Kathmandu", "LC_ALL": "C"})
+                        "DEB_BUILD_OPTIONS": packages.options(), "TZ": "Asia/Kathmandu", "LC_ALL": "C"})
     yield hashes(folder)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -24,7 +24,7 @@ def rpms(debs):
     flags = []
     for name in ("CXXFLAGS", "CPPFLAGS"):
         words = subprocess.run(["dpkg-buildflags", "--get", name], capture_output=True, text=True, check=True, timeout=patience.seconds(),
-                               env={**os.environ, **packages.options(), "DEB_BUILD_MAINT_OPTIONS": "hardening=-fortify"}).stdout.split()
+                               env={**os.environ, "DEB_BUILD_MAINT_OPTIONS": "hardening=-fortify"}).stdout.split()
         flags.append(f"--define 'build_{name.lower()} {' '.join(word for word in words if not word.startswith('-ffile-prefix-map'))}'")
     folder = packages.make("rpm", RPMBUILD_FLAGS=" ".join(flags))
     return {query(rpm, "--qf", "%{NAME}")[0]: rpm for rpm in folder.glob("RPMS/*/*.rpm")}
