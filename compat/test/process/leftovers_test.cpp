@@ -333,7 +333,12 @@ void check_error_of_what_has_not_come(bool forks)
         sock::fall_back(*pair.b.s, true);
     const int other = libc::real.dup(pair.b.fd); // another process finds the error, too; the first who asks is told
     assert_true(sock::adopt(other, false));
-    sock::Stream &reader = forks ? *pair.b.s : static_cast<sock::Stream &>(*sock::lookup(other));
+    sock::Socket *const adopted = sock::lookup(other);
+    if (adopted == nullptr) {
+        UNIT_FAIL("it is not tracked");
+        return;
+    }
+    sock::Stream &reader = forks ? *pair.b.s : static_cast<sock::Stream &>(*adopted);
     assert_int_equal(sock::ready_events(reader, forks ? pair.b.fd : other, POLLIN) & (POLLIN | POLLERR),
                      POLLIN | POLLERR);
     assert_int_equal(sock::receive(reader, forks ? pair.b.fd : other, bytes, sizeof bytes, MSG_DONTWAIT), -1);
