@@ -36,9 +36,8 @@ iovec place_of(const CmaMark &mark) noexcept
 // How many bytes were moved; 0 with errno. The mark is read behind the bytes by the same call, which has looked for the
 // process once.
 std::uint64_t read_some(const CmaPeer &peer, iovec *ours, unsigned our_count, iovec *theirs, unsigned their_count,
-                        std::uint64_t length) noexcept
+                        std::uint64_t length, std::uint64_t &seen) noexcept
 {
-    std::uint64_t seen = 0;
     ours[our_count] = {&seen, sizeof seen};
     theirs[their_count] = place_of(peer.mark);
     const ssize_t moved = ::process_vm_readv(peer.process, ours, our_count + 1, theirs, their_count + 1, 0);
@@ -81,6 +80,7 @@ int cma_copy(CmaDirection direction, const CmaPeer &peer, const iovec *ours, uns
 {
     const int saved = errno;
     int error = 0;
+    std::uint64_t seen = 0; // where the mark is read to
     for (std::uint64_t done = 0; done < length;) {
         iovec here[kIovLimit + 1];
         iovec there[kIovLimit + 1];
@@ -88,7 +88,7 @@ int cma_copy(CmaDirection direction, const CmaPeer &peer, const iovec *ours, uns
         const unsigned here_count = slice(ours, our_count, done, step, here);
         const unsigned there_count = slice(theirs, their_count, done, step, there);
         const std::uint64_t moved = direction == CmaDirection::read
-                                        ? read_some(peer, here, here_count, there, there_count, step)
+                                        ? read_some(peer, here, here_count, there, there_count, step, seen)
                                         : write_some(peer, here, here_count, there, there_count);
         if (moved == 0) {
             error = cma_finds(peer) ? errno : ECONNRESET;
