@@ -22,7 +22,7 @@ struct Other {
     int socket = -1;
     sockaddr_in name{};
 
-    template <typename Action> explicit Other(Action &&action, const RdmSetup &setup = {})
+    template <typename Action> explicit Other(const Action &action, const RdmSetup &setup = {})
     {
         int pair[2];
         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
