@@ -78,19 +78,16 @@ void leave_number(int fd)
 
 void note_files()
 {
-    constexpr unsigned kLast = sock::kMaxTracked - 1;
-    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
-        sock::note_file(fd);
+    each_of_ours(0, kLastTracked, sock::note_file);
 }
 
 void leave_numbers()
 {
-    constexpr unsigned kLast = sock::kMaxTracked - 1;
-    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
+    each_of_ours(0, kLastTracked, [](int fd) {
         if (!mux::is_epoll(fd))
             leave_number(fd);
-    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
-        leave_number(fd);
+    });
+    each_of_ours(0, kLastTracked, leave_number);
 }
 
 bool is_of_another_table(int fd)
@@ -169,8 +166,7 @@ void retire_range(unsigned first, unsigned last)
         return;
     if (first <= STDERR_FILENO && last >= STDERR_FILENO)
         config::stderr_closed();
-    for (int fd = g_ours.next(first, last); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, last))
-        retire(fd);
+    each_of_ours(first, last, retire);
 }
 
 } // namespace vma::intercept

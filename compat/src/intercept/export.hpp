@@ -57,6 +57,15 @@ inline bool ours(int fd)
     return g_ours.has(fd);
 }
 
+inline constexpr unsigned kLastTracked = sock::kMaxTracked - 1;
+
+// Each of a range, which it may take out.
+template <typename What> void each_of_ours(unsigned first, unsigned last, What &&what)
+{
+    for (int fd = g_ours.next(first, last); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, last))
+        what(fd);
+}
+
 // ---- create.cpp
 int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags); // accept4()
 

@@ -25,10 +25,10 @@ namespace {
 
 void forget_descriptors()
 {
-    constexpr unsigned kLast = sock::kMaxTracked - 1;
-    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
+    each_of_ours(0, kLastTracked, [](int fd) {
         if (sock::may_forget(fd) && !mux::is_epoll(fd))
             retire(fd);
+    });
 }
 
 // Who comes second waits until it is done; not for ever, as a child of fork() may have a copy of a lock that is held.

@@ -18,6 +18,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/this_thread.hpp"
+#include "compat/src/libc/when_left.hpp"
 
 namespace vma::libc {
 
@@ -113,11 +114,8 @@ inline ssize_t write(int fd, const void *bytes, std::size_t len)
 
 inline int close(int fd) // libc's own, which ThreadSanitizer has to see
 {
-    int before = 0;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    const int result = real.close(fd);
-    ::pthread_setcancelstate(before, nullptr);
-    return result;
+    const NotCancelled whole;
+    return real.close(fd);
 }
 
 inline int epoll_now(int set, epoll_event *events, int most) // a look, no wait

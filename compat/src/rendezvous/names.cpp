@@ -12,7 +12,7 @@
 #include <cstdio>
 
 #include "compat/src/config/log.hpp"
-#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/rendezvous/generation.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
@@ -53,9 +53,9 @@ bool make_link(char kind, const Identity &who, const char *target)
 
 bool identify(int fd, Identity &out)
 {
-    socklen_t size = sizeof out.cookie;
     struct stat st = {};
-    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &out.cookie, &size) != 0 || ::fstat(fd, &st) != 0)
+    out.cookie = libc::read_cookie(fd);
+    if (out.cookie == 0 || ::fstat(fd, &st) != 0)
         return false;
     out.inode = static_cast<std::uint32_t>(st.st_ino);
     return true;

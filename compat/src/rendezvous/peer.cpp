@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
@@ -32,9 +32,9 @@ PeerAnswer ask_for_peer(int fd, const Addresses &addresses, Peer &out)
 
 bool identify_own(int fd, Peer &out)
 {
-    socklen_t size = sizeof out.cookie;
     struct stat st = {};
-    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &out.cookie, &size) != 0 || ::fstat(fd, &st) != 0)
+    out.cookie = libc::read_cookie(fd);
+    if (out.cookie == 0 || ::fstat(fd, &st) != 0)
         return false;
     out.user = st.st_uid;
     return true;

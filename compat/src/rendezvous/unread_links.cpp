@@ -13,6 +13,7 @@
 
 #include "compat/src/base/sandboxed.hpp"
 #include "compat/src/libc/join.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/rendezvous/diag.hpp"
@@ -40,9 +41,9 @@ UnreadPath link_path(const UnreadName &name)
 
 bool name_of(int fd, UnreadName &name)
 {
-    socklen_t size = sizeof name.cookie;
     name.network = udp::network_of(fd);
-    return libc::real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &name.cookie, &size) == 0;
+    name.cookie = libc::read_cookie(fd);
+    return name.cookie != 0;
 }
 
 bool read_link(const UnreadPath &path, UnreadLink &link)

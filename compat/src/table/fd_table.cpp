@@ -3,6 +3,7 @@
 // or used for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its
 // generation that it is another one.
 #include "compat/src/table/fd_table.hpp"
+#include "compat/src/libc/read_option.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
 
@@ -334,22 +335,11 @@ void forget(int fd)
         s->any_fd.store(other_descriptor(*s), std::memory_order_relaxed);
 }
 
-namespace {
-
-std::uint64_t file_behind(int fd)
-{
-    std::uint64_t cookie = 0;
-    socklen_t size = sizeof cookie;
-    return libc::real.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
-}
-
-} // namespace
-
 void note_file(int fd)
 {
     Socket *const s = lookup(fd);
     if (s != nullptr && offloaded(*s) && s->file.load(std::memory_order_relaxed) == 0)
-        s->file.store(file_behind(fd), std::memory_order_release);
+        s->file.store(libc::read_cookie(fd), std::memory_order_release);
 }
 
 bool leave_number(int fd)
@@ -369,7 +359,7 @@ bool is_behind(const Socket &s, int fd)
 {
     const int saved = errno;
     const std::uint64_t file = s.file.load(std::memory_order_acquire);
-    const bool is = file != 0 && file_behind(fd) == file;
+    const bool is = file != 0 && libc::read_cookie(fd) == file;
     errno = saved;
     return is;
 }
