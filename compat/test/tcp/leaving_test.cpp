@@ -129,7 +129,7 @@ void under_a_send_whose_descriptor_is_closed(void **)
     assert_true(offload(pair));
     drain(pair);
     send_until_full(pair.a);
-    const char byte = 0;
+    const std::uint8_t byte = byte_at(pair.a.sent, pair.a.key); // which may come with the last of those before it
     const auto send = [&](Stream &s, int fd) { return sock::send(s, fd, &byte, 1, MSG_NOSIGNAL); };
     const auto read = [&] {
         while (pair.b.received < pair.a.sent)
