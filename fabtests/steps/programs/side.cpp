@@ -328,6 +328,13 @@ void Side::read_to_end() const
         ;
 }
 
+void Side::read_unchecked() const
+{
+    char bytes[kMost];
+    for (ssize_t n = 1; n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN));)
+        n = ::recv(fd, bytes, sizeof bytes, 0);
+}
+
 void Side::send_aside() const
 {
     Flow &flow = board->asides[role];
@@ -349,6 +356,11 @@ void Side::receive_aside() const
 bool Side::is_sending() const
 {
     return g_sending;
+}
+
+bool Side::is_receiving() const
+{
+    return g_receiving;
 }
 
 void Side::begin_stretch() const

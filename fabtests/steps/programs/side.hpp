@@ -36,11 +36,13 @@ struct Side {
     void fill(std::size_t most) const;                   // what goes without waiting
     bool receive_some(std::size_t len) const;            // false: the direction has ended
     void read_to_end() const;
+    void read_unchecked() const; // the same, where a call that was left may have taken some bytes
 
     // What a handler does, in the midst of any of these.
     void send_aside() const;
     void receive_aside() const;
-    bool is_sending() const; // a send was begun, and hasn't come back
+    bool is_sending() const;   // a send was begun, and hasn't come back
+    bool is_receiving() const; // the same of a receive, or what it gave isn't written down yet
 
     // Around the stretch: nothing of it where the other side is the victim.
     void begin_stretch() const;
