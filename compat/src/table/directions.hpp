@@ -100,6 +100,7 @@ struct Receiver {
     DueFlag credit_due;                          // CREDIT found no slot
     bool leaving = false;                        // we cut, or say RETURN: no span comes after this one
     bool cut = false;                            // the peer can write nothing more, and all that it wrote is counted
+    bool span_over = false;                      // since a call has begun to read; rx_lock
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
     const std::uint8_t *base = nullptr;          // our region

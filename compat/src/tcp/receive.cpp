@@ -137,10 +137,11 @@ ssize_t consume_span(Stream &s, int fd, msghdr *msg, std::size_t done, int flags
     rest.msg_namelen = 0;
     rest.msg_control = nullptr;
     rest.msg_controllen = 0;
+    s.rx.span_over = false;
     const ssize_t n = consume(s, fd, done != 0 ? &rest : msg, done, flags);
     if (n < 0 && done != 0 && transport(s).spans)
         keep_error(s, static_cast<int>(-n));
-    const bool was_ring = had_shared || s.rx.consumed.load(std::memory_order_relaxed) != consumed;
+    const bool was_ring = had_shared || s.rx.span_over || s.rx.consumed.load(std::memory_order_relaxed) != consumed;
     more = n > 0 && (flags & MSG_PEEK) == 0 && transport(s).spans &&
            (has_input(s) || (was_ring && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel));
     return n;

@@ -144,8 +144,10 @@ ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int fla
     msg->msg_namelen = part.msg_namelen;
     msg->msg_flags = part.msg_flags;
     msg->msg_controllen = part.msg_controllen;
-    if ((flags & MSG_PEEK) == 0)
+    if ((flags & MSG_PEEK) == 0) {
         s.rx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+        settle(s); // these may be the last before a span that is over already, and nobody else would look
+    }
     return n;
 }
 
@@ -344,6 +346,7 @@ void settle(Stream &s)
     rx.path.store(Path::kKernel, std::memory_order_release);
     rx.start_at.store(kNone, std::memory_order_relaxed);
     rx.end_at.store(kNone, std::memory_order_release);
+    rx.span_over = true;
     rx.final |= rx.leaving;
     rx.returning.store(false, std::memory_order_release);
     send_credit(s);

@@ -59,6 +59,37 @@ void all_that_came_before_is_counted(void **)
     assert_int_equal(received, 2000);
 }
 
+// `a` has sent 100 bytes by the kernel, and then a span without a byte, which `b` has heard of.
+void send_empty_span(Pair &pair)
+{
+    send_some(pair.a, 100);
+    offload_over_unread(pair);
+    end_span(pair.a);
+}
+
+// Nobody but who reads its last byte before an empty span knows that this is over: what the kernel has behind it, which
+// has told of itself before, is not to wait for the helper thread.
+void an_empty_span_hides_no_end(void **)
+{
+    Pair pair;
+    send_empty_span(pair);
+    assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
+    sock::note_kernel_events(*pair.b.s, kAsked);
+    receive_some(pair.b, pair.a, 4096, 0);
+    assert_int_equal(pair.b.received, 100);
+    assert_int_equal(sock::ready_events(*pair.b.s, pair.b.fd, POLLIN) & POLLIN, POLLIN);
+}
+
+// As of an edge-triggered program that takes a short read for the last one.
+void a_read_goes_on_behind_an_empty_span(void **)
+{
+    Pair pair;
+    send_empty_span(pair);
+    send_some(pair.a, 200);
+    receive_some(pair.b, pair.a, 4096, 0);
+    assert_int_equal(pair.b.received, 300);
+}
+
 // Its FIN may overtake what goes by the device.
 void between_hosts_there_is_none_before_all_is_here(void **)
 {
@@ -169,6 +200,8 @@ int main()
     const StreamLibrary library;
     static const CMUnitTest tests[] = {
         cmocka_unit_test(all_that_came_before_is_counted),
+        cmocka_unit_test(an_empty_span_hides_no_end),
+        cmocka_unit_test(a_read_goes_on_behind_an_empty_span),
         cmocka_unit_test(between_hosts_there_is_none_before_all_is_here),
         cmocka_unit_test(the_end_is_the_kernels_to_tell),
         cmocka_unit_test(an_error_is_told_until_it_is_taken),

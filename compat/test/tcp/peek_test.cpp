@@ -26,18 +26,6 @@ void peek(Pair &pair, std::size_t room, int flags, std::size_t expected)
         check_bytes(pair.b, pair.a.key, bytes, expected);
 }
 
-// What `a` has sent before stays unread: only the other direction is used.
-void offload_over_unread(Pair &pair)
-{
-    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
-    while (!sock::is_offloaded(*pair.a.s) || pair.a.s->tx.path.load() != sock::Path::kEndpoint) {
-        assert_true(sock::now_ns() < until);
-        send_some(pair.b, 10);
-        receive_some(pair.a, pair.b, 100, 0);
-        sched_yield();
-    }
-}
-
 // As a read does: before, in and behind a span.
 void peeks_go_on_where_the_path_changes(void **)
 {

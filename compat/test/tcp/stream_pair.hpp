@@ -186,6 +186,18 @@ inline void drain(Pair &pair)
     assert_int_equal(pair.b.received, pair.a.sent);
 }
 
+// What `a` has sent before stays unread: only the other direction is used.
+inline void offload_over_unread(Pair &pair)
+{
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+    while (!sock::is_offloaded(*pair.a.s) || pair.a.s->tx.path.load() != sock::Path::kEndpoint) {
+        assert_true(sock::now_ns() < until);
+        send_some(pair.b, 10);
+        receive_some(pair.a, pair.b, 100, 0);
+        sched_yield();
+    }
+}
+
 // A few calls, as a program makes them.
 inline void use(Pair &pair)
 {
