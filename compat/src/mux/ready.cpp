@@ -112,6 +112,14 @@ bool is_premature(const Picked &picked, const sock::Socket &s, std::uint32_t fou
            !sock::waits_for_kernel(s, EPOLLIN);
 }
 
+// What was sent before this look belongs to the same event, edge-triggered: another thread may be taking it off the
+// queue, and have told of what it makes possible first.
+[[gnu::cold, gnu::noinline]] std::uint32_t look_behind(Set &set, sock::Socket &s, int fd, std::uint32_t mask)
+{
+    poll_engine(set, sock::engine_drain);
+    return sock::ready_events(s, fd, mask) & mask;
+}
+
 std::uint32_t look_at(Set &set, const Picked &picked)
 {
     std::uint32_t mask = (picked.events & ~kControlBits) | kAlwaysReported;
@@ -120,7 +128,10 @@ std::uint32_t look_at(Set &set, const Picked &picked)
     if ((picked.events & EPOLLET) != 0)
         mask |= EPOLLRDHUP; // for repeated()
     sock::Socket &s = *static_cast<sock::Socket *>(picked.source);
-    const std::uint32_t found = sock::screen_events(s, picked.fd, sock::ready_events(s, picked.fd, mask) & mask);
+    std::uint32_t found = sock::ready_events(s, picked.fd, mask) & mask;
+    if ((picked.events & EPOLLET) != 0 && (mask & EPOLLIN) != 0 && found != 0 && (found & EPOLLIN) == 0) [[unlikely]]
+        found = look_behind(set, s, picked.fd, mask);
+    found = sock::screen_events(s, picked.fd, found);
     if (found == 0 && sock::waits_for_kernel(s, mask & (EPOLLIN | EPOLLRDNORM)))
         set.kernel_waits.store(kWaitsForKernel, std::memory_order_relaxed);
     return is_premature(picked, s, found) ? 0 : found;
