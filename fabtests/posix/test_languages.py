@@ -9,7 +9,7 @@ import pytest
 from lib import build, suite
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
-LIMIT = 400  # seconds for the three runs
+LIMIT = 120  # seconds for the three runs, which take ten beside nothing else
 
 
 def compare(run, places, argv, env=None):
