@@ -130,9 +130,20 @@ void get_up(Sleep &sleep)
 
 namespace {
 
+// The set has taken what its kernel's part had to tell.
+void take_edge(unsigned p)
+{
+    if (program(p).told == kernel_edge(p))
+        return;
+    program(p).told = kernel_edge(p);
+    sock::note_kernel_events(socket_of(p), static_cast<unsigned short>(kernel_poll(p, POLLIN | POLLRDHUP)));
+}
+
 void lie_down(unsigned p, Sleep &sleep, short events)
 {
     Stream &s = socket_of(p);
+    if (g_world.by_edges && events == POLLIN)
+        take_edge(p);
     sleep.watcher.notify = wake;
     sock::watch(s, sleep.watcher);
     sleep.events = events;
@@ -152,25 +163,42 @@ void lie_down(unsigned p, Sleep &sleep, short events)
         report("poll() says again and again that there is something to read");
 }
 
-short news_for(unsigned p, const Sleep &sleep)
+bool is_set(unsigned p, const Sleep &sleep)
 {
-    return is_asleep(sleep) ? kernel_poll(p, sleep.asked) : short{0};
+    return g_world.by_edges && &sleep == &program(p).in;
+}
+
+bool has_news(unsigned p, const Sleep &sleep)
+{
+    if (!is_asleep(sleep))
+        return false;
+    return is_set(p, sleep) ? program(p).told != kernel_edge(p) : kernel_poll(p, sleep.asked) != 0;
 }
 
 void tell_kernel_news(unsigned p)
 {
-    for (Sleep *sleep : {&program(p).in, &program(p).out})
-        if (const short events = news_for(p, *sleep); events != 0) {
-            sock::note_kernel_events(socket_of(p), static_cast<unsigned short>(events));
-            sleep->woken = true;
-        }
+    for (Sleep *sleep : {&program(p).in, &program(p).out}) {
+        if (!has_news(p, *sleep))
+            continue;
+        if (is_set(p, *sleep))
+            take_edge(p);
+        else
+            sock::note_kernel_events(socket_of(p), static_cast<unsigned short>(kernel_poll(p, sleep->asked)));
+        sleep->woken = true;
+    }
 }
 
+// A set looks at what it was told of, and sleeps on where that has nothing.
 void get_up_if_woken(unsigned p)
 {
-    for (Sleep *sleep : {&program(p).in, &program(p).out})
-        if (sleep->woken)
+    for (Sleep *sleep : {&program(p).in, &program(p).out}) {
+        if (!sleep->woken)
+            continue;
+        if (is_set(p, *sleep) && sock::ready_events(socket_of(p), fd_of(p), POLLIN) == 0)
+            sleep->woken = false;
+        else
             get_up(*sleep);
+    }
 }
 
 // ---- the helper thread
@@ -334,7 +362,7 @@ bool can(const Step &step)
     case Do::kTick:
         return e.open;
     case Do::kKernelNews:
-        return news_for(p, own.in) != 0 || news_for(p, own.out) != 0;
+        return has_news(p, own.in) || has_news(p, own.out);
     case Do::kDown:
         return e.down_due && !e.connecting;
     case Do::kConnected:
@@ -473,6 +501,7 @@ void begin(const Setting &setting)
         g_world.pipes[p].receive_room = setting.receive_room;
     }
     g_world.between_hosts = setting.between_hosts;
+    g_world.by_edges = setting.by_edges;
     g_world.room_refused = setting.room_refused;
     g_world.fault = setting.fault;
 }

@@ -75,6 +75,10 @@ struct Sleep {
     bool woken;
 };
 
+// Of an epoll set, the kernel tells what comes once, also to who is awake: of what has told of itself before only the
+// library knows.
+using Edge = std::uint64_t; // what has come until it was told
+
 enum class Phase : std::uint8_t { kStays, kLeaves, kGivesUp };
 
 struct Program {
@@ -84,6 +88,7 @@ struct Program {
     std::uint32_t received;
     sock::Heir heir;
     Phase phase;
+    Edge told;
     bool ended; // it was told the end of what it reads, or an error
     bool shut;
     bool dead;
@@ -130,6 +135,7 @@ struct World {
     bool kept[2];
     std::int64_t now; // nanoseconds
     bool between_hosts;
+    bool by_edges;          // who awaits input is an epoll set
     bool given_up;          // somebody has not waited for the other host's answer, or died
     bool room_refused;      // SO_SNDBUF can't be made larger
     bool may_reset;         // a reset of the connection is nobody's fault
@@ -179,6 +185,7 @@ inline void report(const char *what)
 // stream_sim_kernel.cpp
 void install_kernel();
 short kernel_poll(unsigned p, short events);
+Edge kernel_edge(unsigned p); // of what can be read
 bool can_move(unsigned from);
 void move(unsigned from); // what is on its way arrives, as far as there is room
 void end_process(unsigned p);
@@ -197,6 +204,7 @@ struct Setting {
     std::uint32_t receive_room = 4;
     bool room_refused = false;
     bool between_hosts = false;
+    bool by_edges = false;
     Fault fault = Fault::kNone;
 };
 void begin(const Setting &setting);

@@ -319,6 +319,13 @@ short kernel_poll(unsigned p, short events)
     return static_cast<short>(now & (events | POLLHUP | POLLERR));
 }
 
+Edge kernel_edge(unsigned p)
+{
+    const KernelSocket &k = g_world.kernel[p];
+    const Pipe &in = g_world.pipes[peer_of(p)];
+    return Edge{in.arrived} << 3 | Edge{in.fin_arrived} << 2 | Edge{k.reset} << 1 | Edge{k.error != 0};
+}
+
 bool can_move(unsigned from)
 {
     const Pipe &pipe = g_world.pipes[from];

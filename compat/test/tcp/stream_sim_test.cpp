@@ -118,6 +118,7 @@ const char *run_at_random(Random &random, Fault fault, bool between_hosts, Run &
     run.setting.receive_room = 1 + random.below(8);
     run.setting.room_refused = random.below(8) == 0;
     run.setting.between_hosts = between_hosts;
+    run.setting.by_edges = random.below(2) == 0;
     run.setting.fault = fault;
     start(run.setting);
     run.steps.clear();
@@ -164,8 +165,9 @@ void shorten(Run &run)
 {
     shorten(run);
     const char *const found = run_again(run);
-    print_error("%s, buffers of %u and %u bytes%s:%s\n", found, run.setting.send_room, run.setting.receive_room,
-                run.setting.room_refused ? " for good" : "", print(run.steps).c_str());
+    print_error("%s, buffers of %u and %u bytes%s%s:%s\n", found, run.setting.send_room, run.setting.receive_room,
+                run.setting.room_refused ? " for good" : "", run.setting.by_edges ? ", in an epoll set" : "",
+                print(run.steps).c_str());
     UNIT_FAIL("a schedule that goes wrong");
     abort();
 }
