@@ -32,9 +32,9 @@ std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
     return (n > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0) | untold;
 }
 
-// The endpoint carries what comes next: kernel bytes are not for the program yet. A span that is used up carries nothing,
-// also where nobody has settled that yet: of what the kernel has behind it nobody would tell. The end is read first, as
-// settle() takes it away last.
+// The endpoint carries what comes next: kernel bytes are not for the program yet. A span that is used up carries
+// nothing, also where nobody has settled that yet: of what the kernel has behind it nobody would tell. The end is read
+// first, as settle() takes it away last.
 bool receives_by_endpoint(const Stream &s)
 {
     const Receiver &rx = s.rx;

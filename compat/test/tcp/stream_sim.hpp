@@ -246,7 +246,13 @@ void act(const Step &step); // and looks at what must hold always
 // Of the program: 0 or errno. It is checked what came.
 int receive(unsigned p, std::size_t size, int flags);
 int send(unsigned p, std::size_t size);
+
+// stream_sim_wait.cpp
+void lie_down(unsigned p, Sleep &sleep, short events); // unless there is something
 void get_up(Sleep &sleep);
+bool has_news(unsigned p, const Sleep &sleep); // of the kernel, for who sleeps
+void tell_kernel_news(unsigned p);
+void get_up_if_woken(unsigned p);
 
 // ---- stream_sim_end.cpp
 
