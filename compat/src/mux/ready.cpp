@@ -113,14 +113,23 @@ bool is_premature(const Picked &picked, const sock::Socket &s, std::uint32_t fou
 }
 
 // What was sent before this look belongs to the same event, edge-triggered: another thread may be taking it off the
-// queue, and have told of what it makes possible first.
-[[gnu::cold, gnu::noinline]] std::uint32_t look_behind(Set &set, sock::Socket &s, int fd, std::uint32_t mask)
+// queue, and have told of what it makes possible first. What puts the entry on the list meanwhile is seen here.
+[[gnu::cold, gnu::noinline]] std::uint32_t look_behind(Set &set, Picked &picked, std::uint32_t mask)
 {
+    Entry &entry = *picked.entry;
     poll_engine(set, sock::engine_drain);
-    return sock::ready_events(s, fd, mask) & mask;
+    {
+        LockGuard guard(set.ready_lock);
+        const bool same = entry.set.load(std::memory_order_relaxed) == &set && entry.generation == picked.generation;
+        if (same && entry.queued) {
+            picked.bare_end &= entry.bare_end;
+            unqueue(set, entry);
+        }
+    }
+    return sock::ready_events(*static_cast<sock::Socket *>(picked.source), picked.fd, mask) & mask;
 }
 
-std::uint32_t look_at(Set &set, const Picked &picked)
+std::uint32_t look_at(Set &set, Picked &picked)
 {
     std::uint32_t mask = (picked.events & ~kControlBits) | kAlwaysReported;
     if (picked.nested)
@@ -130,7 +139,7 @@ std::uint32_t look_at(Set &set, const Picked &picked)
     sock::Socket &s = *static_cast<sock::Socket *>(picked.source);
     std::uint32_t found = sock::ready_events(s, picked.fd, mask) & mask;
     if ((picked.events & EPOLLET) != 0 && (mask & EPOLLIN) != 0 && found != 0 && (found & EPOLLIN) == 0) [[unlikely]]
-        found = look_behind(set, s, picked.fd, mask);
+        found = look_behind(set, picked, mask);
     found = sock::screen_events(s, picked.fd, found);
     if (found == 0 && sock::waits_for_kernel(s, mask & (EPOLLIN | EPOLLRDNORM)))
         set.kernel_waits.store(kWaitsForKernel, std::memory_order_relaxed);

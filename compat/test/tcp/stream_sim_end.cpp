@@ -160,7 +160,8 @@ void drop_heap()
 void save(World &to)
 {
     for (unsigned p = 0; p < 2; ++p) {
-        const sock::Receiver &rx = socket_of(p).rx;
+        sock::Receiver &rx = socket_of(p).rx;
+        rx.span_over = false; // the next call says so
         g_world.kept[p] = rx.leftovers != nullptr;
         if (g_world.kept[p])
             memcpy(g_world.leftovers[p], rx.leftovers, kRing);
