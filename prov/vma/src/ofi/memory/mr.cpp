@@ -12,6 +12,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
+#include "core/spinlock.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/memory/mr_calls.hpp"
 #include "ofi/ops.hpp"
@@ -128,7 +129,7 @@ int MrTable::add(Mr &mr, std::uint64_t key, bool choose) noexcept
 
 void MrTable::tell_watchers() noexcept
 {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    core::full_fence();
     const std::lock_guard guard(counters_mutex_);
     for (const MrWatcher &watcher : watchers_)
         watcher.exposed(watcher.object);
