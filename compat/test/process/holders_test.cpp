@@ -408,6 +408,7 @@ void more_processes_than_there_is_room_for(void **)
 int main()
 {
     const StreamLibrary library;
+    config::g_params.opens_early = false; // a copy that is made past fork() finds no thread of ours
     sock::family::set_limits(kProcesses, kCells);
     static const CMUnitTest tests[] = {
         cmocka_unit_test(children_end_in_any_order),

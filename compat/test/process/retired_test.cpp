@@ -7,6 +7,7 @@
 #include <array>
 
 #include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/table/stream.hpp"
@@ -115,14 +116,21 @@ int count_getsockopt(int fd, int level, int name, void *value, socklen_t *size) 
     return ::getsockopt(fd, level, name, value, size);
 }
 
+// The helper thread goes by it as well.
+void ask_by(decltype(&::getsockopt) function)
+{
+    const sock::LockGuard at_rest(sock::g_helper.turn);
+    libc::real.getsockopt = function;
+}
+
 // Each of them hears the END of its peer, which is in this process too, before it leaves itself.
 void the_kernel_is_not_asked(void **)
 {
     std::array<Pair, 8> pairs;
     offload_all(pairs);
-    libc::real.getsockopt = count_getsockopt;
+    ask_by(count_getsockopt);
     sock::return_before_fork();
-    libc::real.getsockopt = ::getsockopt;
+    ask_by(::getsockopt);
     assert_int_equal(t_asked, 0);
     let_them_go();
     exchange(pairs);
