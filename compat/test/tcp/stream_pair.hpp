@@ -229,6 +229,7 @@ inline bool offload(Pair &pair)
                 end->s->remote = pair.remote;
                 end->s->rx.peer_here = pair.remote;
                 end->s->transport = pair.remote ? &sock::kRemoteRing : &sock::kSharedRing;
+                sock::g_due.add(end->s->index); // which this one may need, where the helper thread has let go of it
             }
             return true;
         }
