@@ -123,7 +123,7 @@ Call::~Call()
 [[gnu::cold]] int other_fd(const Socket &s, int fd)
 {
     const int other = s.any_fd.load(std::memory_order_acquire);
-    return other >= 0 ? other : fd;
+    return lookup(other) == &s ? other : fd; // one that was kept for calls is not for those that come too late
 }
 
 Carrier carrier_of(const Socket &s)
@@ -169,13 +169,17 @@ void leave_own_calls(const Socket &s)
 
 void release_if_unused(Socket &s)
 {
-    if (s.kept_fd.load(std::memory_order_seq_cst) < 0 || count_calls(s) != 0)
-        return;
-    const int fd = s.kept_fd.exchange(-1, std::memory_order_acq_rel);
-    if (fd < 0)
-        return; // another thread does it
-    release(s, fd);
-    libc::close_private(fd);
+    while (s.kept_fd.load(std::memory_order_seq_cst) >= 0 && count_calls(s) == 0) {
+        const int fd = s.kept_fd.exchange(-1, std::memory_order_seq_cst);
+        if (fd < 0)
+            return; // another thread does it
+        if (count_calls(s) == 0) {
+            release(s, fd);
+            libc::close_private(fd);
+            return;
+        }
+        s.kept_fd.store(fd, std::memory_order_seq_cst); // a call that has begun in between may have it, and ends later
+    }
 }
 
 bool keep_descriptor(Socket &s, int fd)
