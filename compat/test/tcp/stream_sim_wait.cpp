@@ -30,6 +30,11 @@ void get_up(Sleep &sleep)
 
 namespace {
 
+bool is_set(unsigned p, const Sleep &sleep)
+{
+    return g_world.by_edges && &sleep == &program(p).in;
+}
+
 // The set has taken what its kernel's part had to tell.
 void take_edge(unsigned p)
 {
@@ -44,7 +49,7 @@ void take_edge(unsigned p)
 void lie_down(unsigned p, Sleep &sleep, short events)
 {
     Stream &s = socket_of(p);
-    if (g_world.by_edges && events == POLLIN)
+    if (is_set(p, sleep))
         take_edge(p);
     sleep.watcher.notify = wake;
     sock::watch(s, sleep.watcher);
@@ -64,15 +69,6 @@ void lie_down(unsigned p, Sleep &sleep, short events)
     if (!g_world.endpoints[p].down_due && !(g_world.between_hosts && (kernel_poll(p, POLLRDHUP) & POLLRDHUP) != 0))
         report("poll() says again and again that there is something to read");
 }
-
-namespace {
-
-bool is_set(unsigned p, const Sleep &sleep)
-{
-    return g_world.by_edges && &sleep == &program(p).in;
-}
-
-} // namespace
 
 bool has_news(unsigned p, const Sleep &sleep)
 {
