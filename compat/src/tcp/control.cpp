@@ -185,6 +185,25 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
 
 namespace tcp {
 
+namespace {
+
+// Nothing is sent any more, nor wanted: what the peer sends from now on is the kernel's to refuse, as behind close().
+// Bytes that are unread can still be read.
+void part(Stream &s)
+{
+    s.pinned.store(true, std::memory_order_release);
+    if (s.evaluated)
+        stop_offloading(s); // also what is on its way
+    if (!offloaded(s))
+        return;
+    if (transport(s).lingers)
+        start_leaving(s, Heir::kLibrary); // the peer is on its way: nobody has to wait for it
+    else
+        return_one(s, Heir::kLibrary);
+}
+
+} // namespace
+
 int shut_down(Stream &s, int fd, int how)
 {
     if (!transport(s).spans)
@@ -204,6 +223,8 @@ int shut_down(Stream &s, int fd, int how)
     const int result = libc::by_kernel(libc::real.shutdown(fd, how));
     if (result != 0 && ends_sending && !ended_before)
         s.send_shut.store(false, std::memory_order_relaxed);
+    if (result == 0 && s.send_shut.load(std::memory_order_relaxed) && s.receive_shut.load(std::memory_order_relaxed))
+        part(s);
     return result;
 }
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The end of a connection: halves shut down, close with and without unread data, linger, SIGPIPE, and descriptors that
-// are closed or used again while somebody still waits on them.
+// The end of a connection: halves shut down, close with and without unread data, linger, SIGPIPE.
 #include <unistd.h>
-
-#include <atomic>
-#include <thread>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
@@ -124,6 +120,60 @@ SCENARIO(shutdown_both)
     me.show("shutdown again", ::shutdown(me.fd, SHUT_RDWR));
     me.step();
     me.step();
+}
+
+namespace {
+
+// TCP refuses what comes when both directions are shut, though the descriptor stays open.
+void send_until_refused(const Side &me)
+{
+    count_pipes();
+    char block[1000] = {};
+    int n;
+    while ((n = static_cast<int>(::send(me.fd, block, sizeof block, 0))) > 0) {
+    }
+    me.show("send", n);
+    me.say("SIGPIPE: %d", static_cast<int>(g_pipes));
+}
+
+} // namespace
+
+SCENARIO(shutdown_both_under_a_sender)
+{
+    if (me.server)
+        return send_until_refused(me);
+    char buf[4096];
+    receive_text(me.fd, 1000);
+    me.show("shutdown", ::shutdown(me.fd, SHUT_RDWR));
+    while (::recv(me.fd, buf, sizeof buf, 0) > 0) {
+    }
+    await_events(me.fd, POLLHUP);
+    int error; // of the reset, unless it has ended the loop
+    socklen_t len = sizeof error;
+    must(::getsockopt(me.fd, SOL_SOCKET, SO_ERROR, &error, &len), "SO_ERROR");
+    me.show("recv", ::recv(me.fd, buf, 1, 0));
+}
+
+SCENARIO(shutdown_both_beside_unread_bytes)
+{
+    if (me.server) {
+        send_text(me.fd, "early");
+        me.step();
+        me.step();
+        return send_until_refused(me);
+    }
+    me.step();
+    await_readable(me.fd, 5);
+    me.show("shutdown", ::shutdown(me.fd, SHUT_RD));
+    me.show("shutdown", ::shutdown(me.fd, SHUT_WR));
+    show_poll(me, "with both shut");
+    me.step();
+    await_events(me.fd, POLLERR);
+    show_poll(me, "behind the peer's bytes");
+    me.say("got %s", receive_text(me.fd, 5).c_str());
+    say_error(me);
+    char byte;
+    me.show("recv", ::recv(me.fd, &byte, 1, 0));
 }
 
 SCENARIO(half_close_with_much_data)
@@ -341,105 +391,6 @@ SCENARIO(peer_resets_while_i_send)
     }
     me.show("send", n);
     me.say("SIGPIPE: %d", static_cast<int>(g_pipes));
-}
-
-SCENARIO(shutdown_by_another_thread)
-{
-    if (me.server) {
-        char buf[8];
-        me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-        return;
-    }
-    std::thread other([&] {
-        ::usleep(100000);
-        must(::shutdown(me.fd, SHUT_RDWR), "shutdown");
-    });
-    char buf[8];
-    me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-    other.join();
-    me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-}
-
-// A thread that waits keeps the connection: the other end sees no FIN before it returns.
-SCENARIO(close_by_another_thread)
-{
-    if (me.server) {
-        me.step();
-        send_text(me.fd, "x");
-        char buf[8];
-        me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-        return;
-    }
-    std::atomic<int> got{-2};
-    std::atomic<pid_t> task{0};
-    std::thread waiter([&, fd = me.fd] {
-        char buf[8];
-        task = ::gettid();
-        got = static_cast<int>(::recv(fd, buf, sizeof buf, 0));
-    });
-    while (task == 0)
-        std::this_thread::yield();
-    await_waiting(task);
-    me.show("close", ::close(me.fd));
-    me.say("the waiter still waits: %s", got == -2 ? "yes" : "no");
-    me.step();
-    waiter.join();
-    me.say("the waiter's recv = %d", got.load());
-    me.show("send", ::send(me.fd, "x", 1, 0));
-}
-
-// The number of a closed socket is another file's at once.
-SCENARIO(descriptor_number_used_again)
-{
-    char buf[16] = {};
-    if (me.server) {
-        me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-        me.step();
-        return;
-    }
-    const int number = me.fd;
-    me.show("close", ::close(me.fd));
-    int ends[2];
-    must(::pipe(ends), "pipe");
-    me.say("same number: %s", ends[0] == number || ends[1] == number ? "yes" : "no");
-    me.show("write", ::write(ends[1], "pipe", 4));
-    me.show("read", ::read(ends[0], buf, sizeof buf));
-    me.say("%s", buf);
-    me.show("recv", ::recv(ends[0], buf, sizeof buf, 0));
-    me.show("close again", ::close(ends[0]));
-    me.show("close again", ::close(ends[0]));
-    me.step();
-}
-
-SCENARIO(dup2_over_the_socket)
-{
-    char buf[16] = {};
-    if (me.server) {
-        me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-        me.step();
-        return;
-    }
-    int ends[2];
-    must(::pipe(ends), "pipe");
-    me.show("dup2", ::dup2(ends[0], me.fd) == me.fd);
-    me.show("write", ::write(ends[1], "pipe", 4));
-    me.show("read", ::read(me.fd, buf, sizeof buf));
-    me.say("%s", buf);
-    me.show("send", ::send(me.fd, buf, 1, 0));
-    me.step();
-}
-
-SCENARIO(close_range)
-{
-    char buf[16];
-    if (me.server) {
-        me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-        me.step();
-        return;
-    }
-    me.show("close_range", ::close_range(static_cast<unsigned>(me.fd), static_cast<unsigned>(me.fd), 0));
-    me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
-    me.step();
 }
 
 SCENARIO(exit_without_close)
