@@ -164,6 +164,7 @@ void close_endpoint(Stream &s, bool keep_unread, Closing closing = Closing::kNow
     s.tx_lock.unlock();
     if (!was_offloaded)
         return;
+    s.used.store(true, std::memory_order_relaxed); // its next call is not its first one, and waits for no offer
     if (!kept)
         tell_migration(s);
     if (ep != nullptr)

@@ -192,12 +192,19 @@ bool is_known_speaker(const Stream &s, bool receives)
     return known && !receives;
 }
 
+// One that has attached and is gone comes no more.
 void wait_for_connector(Stream &s, bool speaks, std::int64_t until)
 {
-    while ((speaks || s.endpoint != nullptr) && !sends_by_endpoint(s) &&
-           s.mode.load(std::memory_order_acquire) != Mode::kKernel && mux::now_ns() < until)
+    bool attached = false;
+    const auto may_come = [&s, speaks, &attached] {
+        const bool is_there = s.endpoint != nullptr && !s.endpoint_down.load(std::memory_order_acquire);
+        attached |= is_there;
+        return is_there || (speaks && !attached && !s.endpoint_down.load(std::memory_order_acquire));
+    };
+    while (may_come() && !sends_by_endpoint(s) && s.mode.load(std::memory_order_acquire) != Mode::kKernel &&
+           mux::now_ns() < until)
         ::sched_yield();
-    if (speaks && s.endpoint == nullptr) {
+    if (speaks && !attached && s.endpoint == nullptr) {
         speaks_first(s.addresses.local.sin6_port).clear();
         g_where_servers_speak.acceptors.note();
     }
@@ -265,6 +272,19 @@ void await_offload(Stream &s, int fd, bool receives)
         look_at_first_call(s, fd, until);
     if (!receives)
         wait_for_connector(s, speaks, until);
+}
+
+// The helper thread was sooner than the first call. Before the peer has said READY that would go by the kernel, and the
+// answer with it. A stream that has moved bytes goes by the kernel for other reasons.
+void await_ready(Stream &s, int fd)
+{
+    const bool has_moved = s.tx.position != 0 || s.tx.kernel_bytes.load(std::memory_order_relaxed) != 0 ||
+                           s.rx.consumed.load(std::memory_order_relaxed) != 0 ||
+                           s.rx.kernel_bytes.load(std::memory_order_relaxed) != 0;
+    if (has_moved)
+        s.used.store(true, std::memory_order_relaxed);
+    else
+        await_offload(s, fd, false);
 }
 
 bool await_attaching(Stream &s, int fd, ssize_t &n)

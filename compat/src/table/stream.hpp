@@ -237,6 +237,12 @@ inline void note_use(Stream &s, int fd, bool receives) // before a send or recei
     if (!s.used.load(std::memory_order_relaxed)) [[unlikely]]
         await_offload(s, fd, receives);
 }
+void await_ready(Stream &s, int fd);               // first_byte.cpp
+inline void note_offloaded_send(Stream &s, int fd) // before one that may go by the kernel all the same
+{
+    if (!s.used.load(std::memory_order_relaxed)) [[unlikely]]
+        await_ready(s, fd);
+}
 void add_live(Stream *&list, Stream &s); // a stream is on one such list at a time; offload lock held
 void remove_live(Stream *&list, Stream &s);
 // The endpoint that start_leaving() has left. False: it has ended meanwhile and another one is there, whose peer may be

@@ -135,6 +135,7 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
         ssize_t n = -EAGAIN;
         if (!offloaded(s) && done == 0 && send_kernel_only(s, fd, msg, flags, n))
             return n;
+        note_offloaded_send(s, fd);
         s.tx_lock.lock();
         fd = live_fd(s, fd);
         if ((flags & MSG_ZEROCOPY) != 0)
