@@ -168,11 +168,13 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
     }
     const std::uint32_t known = s.kernel_state.load(std::memory_order_relaxed);
     const bool news = s.kernel_news.load(std::memory_order_acquire) || s.endpoint_down.load(std::memory_order_acquire);
-    const bool rx_endpoint = receives_by_endpoint(s);
+    bool rx_endpoint = receives_by_endpoint(s);
     const bool tx_endpoint = sends_by_endpoint(s);
     std::uint32_t events = endpoint_in(s);
     if (events != 0 && !transport(s).confirm_input(s))
         events = 0;
+    if (events == 0 && rx_endpoint) // another thread may have read the last byte of a span in between
+        rx_endpoint = receives_by_endpoint(s);
     std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
     if ((interest & kIn) != 0 && (!rx_endpoint || news))
         ask |= interest & kIn;
