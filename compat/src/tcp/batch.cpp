@@ -46,6 +46,16 @@ private:
     long long last_;
 };
 
+// What ends a call that has taken messages is told by the next one, as recvmmsg() does for any protocol: also that a
+// buffer of the program's was no good. (Of a stream that is left out: the kernel gives out the bytes before it.)
+void leave_for_next_call(Socket &s, int error)
+{
+    if (error == EFAULT && protocol(s).messages)
+        s.pending_error.store(error, std::memory_order_relaxed);
+    else
+        keep_error(s, error);
+}
+
 } // namespace
 
 int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
@@ -64,6 +74,8 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
     const std::uint32_t generation = s.generation.load(std::memory_order_acquire);
     while (done < wanted && (done == 0 || !is_another(s, generation))) {
         const ssize_t length = receive_msg(s, live_fd(s, fd), &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
+        if (length < 0 && done != 0)
+            leave_for_next_call(s, errno);
         if (length < 0)
             return done != 0 ? static_cast<int>(done) : -1;
         messages[done].msg_len = static_cast<unsigned>(length);

@@ -157,6 +157,32 @@ SCENARIO(recvmmsg_waits_for_all)
     me.still_works(me.link);
 }
 
+// An error behind a message is the next call's, whatever that is.
+SCENARIO(recvmmsg_leaves_an_error)
+{
+    for (const std::size_t parts_of_second : {std::size_t{1}, std::size_t{2000}}) {
+        me.deliver(me.link, {"one", "two"});
+        if (me.server) {
+            char buf[8];
+            iovec good = {buf, sizeof buf};
+            iovec bad = {reinterpret_cast<void *>(8), sizeof buf};
+            mmsghdr messages[2]{};
+            messages[0].msg_hdr.msg_iov = &good;
+            messages[0].msg_hdr.msg_iovlen = 1;
+            messages[1].msg_hdr.msg_iov = &bad;
+            messages[1].msg_hdr.msg_iovlen = parts_of_second;
+            me.show("recvmmsg", ::recvmmsg(me.link.fd, messages, 2, MSG_DONTWAIT, nullptr));
+            pollfd p{me.link.fd, POLLIN, 0};
+            must(::poll(&p, 1, 0), "poll");
+            me.say("poll %s", event_text(static_cast<unsigned>(p.revents)).c_str());
+            me.show("recv", ::recv(me.link.fd, buf, sizeof buf, MSG_DONTWAIT));
+            me.say("left: %u", me.drain(me.link.fd));
+        }
+        me.step();
+    }
+    me.still_works(me.link);
+}
+
 // FIONREAD tells the size of the next datagram, and poll tells an empty one from none.
 EVERY_FAMILY(size_of_the_next)
 {
