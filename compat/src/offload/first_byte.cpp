@@ -130,6 +130,7 @@ private:
 struct Discouragement {
     Discouraged connectors;
     Discouraged acceptors;
+    Discouraged early; // those whose endpoint was there before their first call
 };
 constinit Discouragement g_where_servers_speak;
 
@@ -202,7 +203,7 @@ void wait_for_connector(Stream &s, bool speaks, std::int64_t until)
         return is_there || (speaks && !attached && !s.endpoint_down.load(std::memory_order_acquire));
     };
     while (may_come() && !sends_by_endpoint(s) && s.mode.load(std::memory_order_acquire) != Mode::kKernel &&
-           mux::now_ns() < until)
+           !s.pinned.load(std::memory_order_relaxed) && mux::now_ns() < until)
         ::sched_yield();
     if (speaks && !attached && s.endpoint == nullptr) {
         speaks_first(s.addresses.local.sin6_port).clear();
@@ -278,13 +279,17 @@ void await_offload(Stream &s, int fd, bool receives)
 // answer with it. A stream that has moved bytes goes by the kernel for other reasons.
 void await_ready(Stream &s, int fd)
 {
-    const bool has_moved = s.tx.position != 0 || s.tx.kernel_bytes.load(std::memory_order_relaxed) != 0 ||
+    const bool has_moved = s.send_shut.load(std::memory_order_relaxed) || s.tx.position != 0 ||
+                           s.tx.kernel_bytes.load(std::memory_order_relaxed) != 0 ||
                            s.rx.consumed.load(std::memory_order_relaxed) != 0 ||
                            s.rx.kernel_bytes.load(std::memory_order_relaxed) != 0;
-    if (has_moved)
+    if (has_moved || !g_where_servers_speak.early.tries_again()) {
         s.used.store(true, std::memory_order_relaxed);
-    else
-        await_offload(s, fd, false);
+        return;
+    }
+    await_offload(s, fd, false);
+    if (is_wanted() && s.endpoint != nullptr && !s.pinned.load(std::memory_order_relaxed) && !sends_by_endpoint(s))
+        g_where_servers_speak.early.note(); // the peer receives in the kernel, or is stopped
 }
 
 bool await_attaching(Stream &s, int fd, ssize_t &n)

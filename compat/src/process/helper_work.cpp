@@ -128,6 +128,12 @@ bool is_live(const Stream &s)
     return s.endpoint != nullptr && offloaded(s);
 }
 
+// shutdown() has left the rest to this thread. Between hosts the peer leaves by itself.
+bool is_to_be_closed(const Stream &s)
+{
+    return is_shut(s) && transport(s).ordered && transport(s).spans;
+}
+
 // Something could not be done now, or nothing tells of what there is to do.
 bool is_due_again(const Stream &s)
 {
@@ -136,7 +142,7 @@ bool is_due_again(const Stream &s)
            s.endpoint_down.load(std::memory_order_acquire) ||
            (s.rx.start_at.load(std::memory_order_acquire) != kNone &&
             s.rx.path.load(std::memory_order_relaxed) == Path::kKernel) ||
-           transport(s).needs_ticks || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+           is_to_be_closed(s) || transport(s).needs_ticks || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
            s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kStays;
 }
 
@@ -166,6 +172,8 @@ bool tick_all(bool counts, std::uint32_t turns)
                 over[count++] = &s;
             else if (!is_over)
                 finish_if_done(s);
+            if (is_to_be_closed(s))
+                idle.look_at_shut(s);
             if (is_live(s) && is_due_again(s))
                 g_due.add(index);
         });

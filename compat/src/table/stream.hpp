@@ -122,6 +122,12 @@ inline const Transport &transport(const Stream &s)
     return *s.transport.load(std::memory_order_relaxed);
 }
 
+// In both directions, by this process.
+inline bool is_shut(const Stream &s)
+{
+    return s.send_shut.load(std::memory_order_seq_cst) && s.receive_shut.load(std::memory_order_seq_cst);
+}
+
 // The shared ring is asked without a call: it is what the hot paths and spinning loops meet.
 inline bool by_shared_ring(const Stream &s)
 {

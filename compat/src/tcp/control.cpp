@@ -188,18 +188,18 @@ namespace tcp {
 namespace {
 
 // Nothing is sent any more, nor wanted: what the peer sends from now on is the kernel's to refuse, as behind close().
-// Bytes that are unread can still be read.
+// Bytes that are unread can still be read. Handlers may call this within malloc(): the helper thread closes the
+// endpoint, and with it wakes a peer that waits for room.
 void part(Stream &s)
 {
     s.pinned.store(true, std::memory_order_release);
-    if (s.evaluated)
-        stop_offloading(s); // also what is on its way
-    if (!offloaded(s))
+    if (!offloaded(s)) // the helper thread looks, too, if it is about to be
         return;
-    if (transport(s).lingers)
-        start_leaving(s, Heir::kLibrary); // the peer is on its way: nobody has to wait for it
-    else
-        return_one(s, Heir::kLibrary);
+    const libc::Stretch stretch;
+    const libc::NotCancelled whole;
+    s.kernel_reason = "it is shut down";
+    start_leaving(s, Heir::kLibrary);
+    g_due.add(s.index);
 }
 
 } // namespace
@@ -223,7 +223,7 @@ int shut_down(Stream &s, int fd, int how)
     const int result = libc::by_kernel(libc::real.shutdown(fd, how));
     if (result != 0 && ends_sending && !ended_before)
         s.send_shut.store(false, std::memory_order_relaxed);
-    if (result == 0 && s.send_shut.load(std::memory_order_relaxed) && s.receive_shut.load(std::memory_order_relaxed))
+    if (result == 0 && is_shut(s))
         part(s);
     return result;
 }

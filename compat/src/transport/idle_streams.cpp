@@ -64,12 +64,22 @@ void IdleStreams::look_at(Stream &s)
         found_[count_++] = &s;
 }
 
+void IdleStreams::look_at_shut(Stream &s)
+{
+    if (count_ < kMostInTurn)
+        found_[count_++] = &s;
+}
+
 // The socket may be another one's by now: that one goes back, and comes again.
 void IdleStreams::let_go()
 {
     for (std::size_t i = 0; i < count_; ++i) {
         Stream &s = *found_[i];
-        if (!offloaded(s) || !has_endpoint(s) || !transport(s).spans || kernel_has_news(s))
+        if (!offloaded(s) || !has_endpoint(s) || !transport(s).spans)
+            continue;
+        if (is_shut(s))
+            return_one(s, Heir::kLibrary);
+        if (is_shut(s) || kernel_has_news(s))
             continue;
         char name[kNameMax];
         probe::fallback(s.any_fd.load(std::memory_order_relaxed), "idle", true);

@@ -17,7 +17,8 @@ class IdleStreams
 public:
     // At a socket that has an endpoint of this host, each time that its ring is looked at. Offload lock held.
     void look_at(Stream &s);
-    void let_go(); // no lock held
+    void look_at_shut(Stream &s); // one whose program has left it; its ring is of this host
+    void let_go();                // no lock held
 
 private:
     static constexpr std::size_t kMostInTurn = 4; // some 50 us each, and as much for the peer

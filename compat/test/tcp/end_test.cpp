@@ -255,6 +255,29 @@ void an_end_of_our_own_is_no_other_processs(void **)
     }
 }
 
+// shutdown() itself frees nothing, as a handler may call it within malloc().
+void who_shuts_both_directions_leaves_the_ring(void **)
+{
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    send_and_arrive(pair.b, pair.a, 100);
+    assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_RD), 0);
+    assert_false(pair.a.s->rx.cut);
+    assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
+    assert_true(pair.a.s->rx.cut || !sock::has_endpoint(*pair.a.s));
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+    while (sock::has_endpoint(*pair.a.s)) {
+        assert_true(sock::now_ns() < until);
+        ::sched_yield();
+    }
+    receive_some(pair.a, pair.b, 4096, 0);
+    assert_int_equal(pair.a.received, pair.b.sent);
+    expect_receive(pair.a, 0, 0);
+    send_some(pair.b, 1); // by the kernel, which refuses it
+    expect_receive(pair.a, -1, ECONNRESET);
+}
+
 } // namespace
 
 int main()
@@ -270,6 +293,7 @@ int main()
         cmocka_unit_test(the_end_is_the_kernels_to_tell),
         cmocka_unit_test(an_error_is_told_until_it_is_taken),
         cmocka_unit_test(an_end_of_our_own_is_no_other_processs),
+        cmocka_unit_test(who_shuts_both_directions_leaves_the_ring),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
