@@ -360,15 +360,29 @@ def test_process_a_connection(run, port, pair):
     expect.acceleration(pair, port, server, client)
 
 
-def test_child_goes_by_itself(run, port, pair):
-    """A server goes on with its connections after a child that had copies of them is gone, however it went. The client asks until
-    that has been seen: the helper's turn may come late."""
+@pytest.mark.parametrize("waits", ["", "EPOLLIN", "EPOLLIN|EPOLLONESHOT"])
+def test_child_goes_by_itself(run, port, pair, waits):
+    """A server goes on with its connections after a child that had copies of them, and of the epoll set they are in, is gone, however it
+    went. The client asks until that has been seen: the helper's turn may come late."""
     serves = """
-import os, signal, socket, sys
+import os, select, signal, socket, sys
+def received():
+    if events:
+        assert waiting.poll() == [(s.fileno(), select.EPOLLIN)]
+    data = s.recv(100000)
+    if events & select.EPOLLONESHOT:
+        waiting.modify(s, events)
+    return data
+events = 0
+for name in filter(None, sys.argv[2].split("|")):
+    events |= getattr(select, name)
+waiting = select.epoll()
 with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
     s, _ = listener.accept()
+    if events:
+        waiting.register(s, events)
     children = 0
-    while data := s.recv(100000):
+    while data := received():
         s.sendall(data)
         if data.startswith(b"2"):
             children += 1
@@ -395,7 +409,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
     ask_until(sys.argv[3])
 """
     ways = [run.work / "before", run.work / "after"]
-    server = run.start("server", [PYTHON, "-c", serves, port], vma=pair.server, mode=pair.mode)
+    server = run.start("server", [PYTHON, "-c", serves, port, waits], vma=pair.server, mode=pair.mode)
     run.wait_port(port, server)
     client = run.start("client", [PYTHON, "-c", asks_on, port, *ways], vma=pair.client, mode=pair.mode)
     for times, way in enumerate(ways):

@@ -17,7 +17,8 @@ SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
 FAULTS = set(re.findall(r"^SCENARIO\((\w+)\)", (SOURCES / "faults.cpp").read_text(), re.M))
 STACKS = {"cancelled_receive", "cloned_child", "own_tables_by_clone"}
 NETWORKS = {"network_left", "same_addresses_in_three_networks", "same_addresses_in_three_networks_at_once"}
-EDGES = {"epoll_several_sets", "epoll_nested", "epoll_edge", "epoll_edge_server", "epoll_edge_writable", "epoll_one_shot", "epoll_mixed"}
+EDGES = {"epoll_several_sets", "epoll_nested", "epoll_edge", "epoll_edge_server", "epoll_edge_writable", "epoll_one_shot", "epoll_mixed",
+         "shared_set_child_deletes_and_adds"}
 PROGRAM = "sockets/programs/semantics/semantics"
 
 # Transcripts of the kernel, taken once a session.

@@ -48,12 +48,18 @@ void give_data_back(Set &set, const Entry &entry)
     libc::real.epoll_ctl(set.epfd, EPOLL_CTL_MOD, entry.fd, &event);
 }
 
-// A new registration: to the kernel, and on to the side set if its source is offloaded. `unmoved`: it couldn't be.
-int enter(Set &set, const Target &target, const epoll_event &event, int op, bool &unmoved)
+// What is left to do about the target once no lock is held.
+struct Left {
+    bool unmoved = false; // an entry couldn't be taken over: the source must stay with the kernel
+    bool shared = false;  // likewise, as long as another process has the set
+};
+
+// A new registration: to the kernel, and on to the side set if its source is offloaded.
+int enter(Set &set, const Target &target, const epoll_event &event, int op, Left &left)
 {
     Entry *const entry = new_entry(set, target.source, target.nested, target.fd);
     if (entry == nullptr) {
-        unmoved = true; // so the source must stay with the kernel
+        left.unmoved = true;
         epoll_event copy = event;
         return libc::real.epoll_ctl(set.epfd, op, target.fd, &copy);
     }
@@ -64,8 +70,10 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, bool
         return fail(error);
     }
     full_fence(); // either the source's change finds the entry, or we see the change
-    if (target.offloaded())
-        unmoved = !take_over(set, *entry);
+    if (target.offloaded()) {
+        left.shared = stays_in_kernel(set, *entry);
+        left.unmoved = !left.shared && !take_over(set, *entry);
+    }
     if (!target.still_open()) { // closed by another thread while we were here
         if (entry->place.load(std::memory_order_relaxed) == Place::kTaken)
             detach(set, *entry);
@@ -76,7 +84,7 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, bool
     return 0;
 }
 
-int add(Set &set, const Target &target, const epoll_event &event, bool &unmoved)
+int add(Set &set, const Target &target, const epoll_event &event, Left &left)
 {
     Entry *const old = find_entry(set, target.source, target.nested, target.fd);
     if (old != nullptr) {
@@ -92,9 +100,9 @@ int add(Set &set, const Target &target, const epoll_event &event, bool &unmoved)
         if (libc::real.epoll_ctl(set.epfd, EPOLL_CTL_ADD, target.fd, &copy) != 0)
             return -1;
         drop_entry(set, *old); // the kernel had lost it: closed and opened behind our back
-        return enter(set, target, event, EPOLL_CTL_MOD, unmoved);
+        return enter(set, target, event, EPOLL_CTL_MOD, left);
     }
-    return enter(set, target, event, EPOLL_CTL_ADD, unmoved);
+    return enter(set, target, event, EPOLL_CTL_ADD, left);
 }
 
 int modify_in_kernel(Set &set, Entry &entry, const epoll_event &event)
@@ -103,8 +111,9 @@ int modify_in_kernel(Set &set, Entry &entry, const epoll_event &event)
     const bool was_disabled = is_disabled(set, entry);
     describe(set, entry, event);
     const int op = entry.place.load(std::memory_order_relaxed) == Place::kNowhere ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-    if (register_in_kernel(set, entry, op) == 0)
-        return 0;
+    if (register_in_kernel(set, entry, op) == 0 ||
+        (op == EPOLL_CTL_ADD && errno == EEXIST && register_in_kernel(set, entry, EPOLL_CTL_MOD) == 0))
+        return 0; // or another process has put it back
     LockGuard guard(set.ready_lock);
     entry.events = old.events;
     entry.data = old.data;
@@ -113,11 +122,11 @@ int modify_in_kernel(Set &set, Entry &entry, const epoll_event &event)
     return -1;
 }
 
-int modify(Set &set, const Target &target, const epoll_event &event, bool &unmoved)
+int modify(Set &set, const Target &target, const epoll_event &event, Left &left)
 {
     Entry *const entry = find_entry(set, target.source, target.nested, target.fd);
     if (entry == nullptr)
-        return enter(set, target, event, EPOLL_CTL_MOD, unmoved);
+        return enter(set, target, event, EPOLL_CTL_MOD, left);
     const Place place = entry->place.load(std::memory_order_relaxed);
     if (place == Place::kParked)
         return fail(ENOENT);
@@ -149,6 +158,8 @@ int remove(Set &set, const Target &target)
         detach(set, *entry);
         break;
     case Place::kNowhere:
+        if (set.shared.load(std::memory_order_relaxed) != 0) // another process may have put it back
+            libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, target.fd, nullptr);
         break;
     default:
         result = libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, target.fd, nullptr);
@@ -159,25 +170,45 @@ int remove(Set &set, const Target &target)
     return result;
 }
 
+// What has bytes of ours that are unread, which the kernel will not tell of, is followed all the same.
+void leave_to_kernel(Set &set, const Target &target)
+{
+    give_to_kernel(target.source, target.nested);
+    bool was_taken = false;
+    {
+        LockGuard guard(set.lock);
+        Entry *const entry = find_entry(set, target.source, target.nested, target.fd);
+        was_taken = is_taken(set);
+        if (entry == nullptr || !target.offloaded() || entry->place.load(std::memory_order_relaxed) == Place::kTaken)
+            return;
+        take_over(set, *entry);
+    }
+    tell_taken(set, was_taken);
+}
+
 int control(Set &set, int op, const Target &target, const epoll_event *event)
 {
     const libc::Stretch stretch; // a handler that jumps finds it done, and told
-    bool unmoved = false;
+    Left left;
     bool was_taken = false;
     int result = 0;
     {
         LockGuard guard(set.lock);
         was_taken = is_taken(set);
         if (op == EPOLL_CTL_ADD)
-            result = add(set, target, *event, unmoved);
+            result = add(set, target, *event, left);
         else if (op == EPOLL_CTL_MOD)
-            result = modify(set, target, *event, unmoved);
+            result = modify(set, target, *event, left);
         else
             result = remove(set, target);
+        if (result == 0)
+            note_change(set);
     }
     const int error = errno;
     const bool told = tell_taken(set, was_taken);
-    if (unmoved && result == 0 && !target.nested)
+    if (left.shared && result == 0)
+        leave_to_kernel(set, target);
+    if (left.unmoved && result == 0 && !target.nested)
         sock::pin_to_kernel(*static_cast<sock::Socket *>(target.source), "its epoll set can't hold it");
     (void)told; // a set around this one that can't follow sees it by its kernel events only
     errno = error;
@@ -192,6 +223,10 @@ int control_untracked(Set &set, int epfd, int op, int fd, epoll_event *event)
         set.added.fetch_add(1, std::memory_order_relaxed);
     else if (result == 0 && op == EPOLL_CTL_DEL && set.added.load(std::memory_order_relaxed) != 0)
         set.added.fetch_sub(1, std::memory_order_relaxed);
+    if (result == 0 && set.shared.load(std::memory_order_relaxed) != 0) {
+        const LockGuard guard(set.lock);
+        note_change(set);
+    }
     return result;
 }
 

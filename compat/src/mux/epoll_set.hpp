@@ -66,6 +66,7 @@ struct alignas(128) Entry {
     bool queued = false;   // on the ready list
     bool bare_end = false; // by sock::kBeforeEnd alone
     bool disabled = false; // one-shot that has fired
+    bool seen = false;     // by who walks over all of the set; its lock
 
     sock::Socket *socket() const { return static_cast<sock::Socket *>(source); }
     Set *inner() const { return static_cast<Set *>(source); }
@@ -100,6 +101,7 @@ struct alignas(64) Set {
         -1}; // side set: kernel's news of taken entries, kick and engine descriptors, edge-triggered
     std::atomic<int> engine_fd{-1};            // the main ring's, registered in it
     std::atomic<sock::RingMask> more_rings{0}; // the others whose descriptors are
+    bool side_hangs = false;                   // it is in the kernel set
     std::int64_t storm_end = 0;
     std::atomic<std::uint32_t> users{0}; // besides those that the thread records tell of
 
@@ -116,6 +118,10 @@ struct alignas(64) Set {
     sock::MuxHook hook;
     Mutex watch_lock;
     std::atomic<sock::Watcher *> watchers{nullptr};
+
+    // See shared_sets.cpp. Written with `lock` held.
+    std::atomic<std::uint32_t> shared{0}; // its number in the family while others may have it, or kForGood; 0: our own
+    std::uint32_t changes = 0;            // so many of the family's are known here
 
     bool inherited = false; // a fork has just made it: what is taken is so for the parent alone
 
@@ -180,6 +186,7 @@ struct EpollSets {
     Mutex lock;                                // descriptors that are entered and removed; before Set::lock
     std::atomic<Set *> main_owner{nullptr};    // the first that has accelerated sockets: it has the main ring
     std::atomic<std::uint32_t> main_poller{0}; // likewise of the threads that poll
+    std::atomic<std::uint32_t> shared{0};      // so many sets that others may have
     // Each has a lock of its own.
     SetPool pool;
     alignas(64) EntryPool entries;
@@ -254,7 +261,20 @@ bool move_entries(sock::MuxHook &hook, bool take);
 // Call without locks when `taken` may have left or reached 0: the set as a source became offloaded or kernel-only.
 bool tell_taken(Set &set, bool was_taken);
 
-void end_storm(Set &set); // if nobody needs it any more
+void end_storm(Set &set);     // if nobody needs it any more
+void take_side_out(Set &set); // of the kernel set, which others look at, while nothing needs it there; set.lock held
+
+// ---- shared_sets.cpp: sets that other processes may have ------------------------------------------------------------
+
+bool share_before_fork(Set &set); // offload lock and set.lock held; false: nobody has it
+void leave_shared(Set &set);      // set.lock held: it is closed, or this process has it alone
+void note_change(Set &set);       // the program has changed what the kernel has; set.lock held
+
+// It can't be taken over, as another process is to hear of it too, or as it is not known whether it has fired.
+bool stays_in_kernel(Set &set, const Entry &entry); // set.lock held, or its source's hook's
+bool stays_in_kernel(sock::MuxHook &hook);          // one of the source's
+void give_to_kernel(void *source, bool nested);     // what is accelerated of it; no lock held
+void give_back_all(Set &set);                       // of what is in it; no lock held
 
 // ---- ready.cpp: the ready list --------------------------------------------------------------------------------------
 

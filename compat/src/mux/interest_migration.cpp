@@ -33,8 +33,10 @@ int private_number(int fd)
 // The side set hangs in the kernel set under one marker, so that a sleep in the kernel set ends by its news too.
 bool open_side(Set &set)
 {
-    if (set.side_fd.load(std::memory_order_relaxed) >= 0)
-        return true;
+    if (const int side = set.side_fd.load(std::memory_order_relaxed); side >= 0) {
+        set.side_hangs = set.side_hangs || control(set.epfd, EPOLL_CTL_ADD, side, EPOLLIN | EPOLLET, side_marker(set));
+        return set.side_hangs;
+    }
     const int side = private_number(libc::real.epoll_create1(EPOLL_CLOEXEC));
     const int kick = private_number(libc::real.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     set.filter.store(true, std::memory_order_seq_cst);
@@ -48,6 +50,7 @@ bool open_side(Set &set)
         libc::close_private(side);
         return false;
     }
+    set.side_hangs = true;
     LockGuard guard(set.ready_lock);
     set.kick_fd = kick;
     set.side_fd.store(side, std::memory_order_release);
@@ -152,7 +155,8 @@ Entry *next_to_move(sock::MuxHook &hook, bool take, Set *&set)
 
 int register_in_kernel(Set &set, Entry &entry, int op)
 {
-    const bool tagged = (entry.events & EPOLLONESHOT) != 0;
+    const bool tagged =
+        (entry.events & EPOLLONESHOT) != 0 && set.shared.load(std::memory_order_relaxed) == 0; // others don't know it
     epoll_event event = {};
     event.events = entry.events;
     event.data = entry.data;
@@ -348,7 +352,7 @@ bool move_entries(sock::MuxHook &hook, bool take)
             if (entry->place.load(std::memory_order_relaxed) == Place::kParked)
                 discard(*set, *entry);
             else if (take)
-                moved = take_over(*set, *entry);
+                moved = !stays_in_kernel(*set, *entry) && take_over(*set, *entry);
             else
                 give_back(*set, *entry);
         }
@@ -382,6 +386,16 @@ void end_storm(Set &set)
         return;
     libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, set.kick_fd, nullptr);
     set.storm.store(false, std::memory_order_release);
+}
+
+void take_side_out(Set &set)
+{
+    if (!set.side_hangs || is_taken(set) || set.asleep.load(std::memory_order_relaxed) != 0)
+        return;
+    if (set.storm.exchange(false, std::memory_order_relaxed))
+        libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, set.kick_fd, nullptr);
+    libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, set.side_fd, nullptr);
+    set.side_hangs = false;
 }
 
 } // namespace vma::mux

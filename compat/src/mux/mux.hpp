@@ -55,8 +55,12 @@ void let_go_of_set(int epfd);
 // ---- called by the socket layer -------------------------------------------------------------------------------------
 // With no watcher lock held. What sock::is_offloaded() says has changed before the call.
 
+// Whether its entries could be taken over: it is in no set that another process may have, which would not be told of
+// its events then. Looks at these processes, and reads what they have changed: system calls. Offload lock held.
+bool may_follow(sock::Socket &s);
+
 // Takes over its entries in every set and wakes whoever sleeps in poll() or in these sets. False: an entry can't be
-// taken over (no descriptor or memory left): the socket must go back to the kernel.
+// taken over (no descriptor or memory left, or as may_follow() says): the socket must go back to the kernel.
 bool became_offloaded(sock::Socket &s);
 
 // Gives its entries back to the kernel as the program asked for them.
@@ -76,8 +80,12 @@ std::uint64_t ring_owner(sock::Socket &s);
 // on the kernel from now on.
 bool descriptor_closed(sock::Socket &s, int fd, bool last);
 
+// A descriptor is about to be passed to a process that is not of the family: if it is a set's, that is shared for good.
+void set_passed(int fd);
+
 // fork(): `prepare` after all sockets that the child keeps have become kernel-only. The child keeps the kernel's sets.
-void fork_prepare();
+// True: there are such. Offload lock held.
+bool fork_prepare();
 void fork_parent();
 void fork_child();
 

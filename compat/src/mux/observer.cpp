@@ -7,12 +7,14 @@
 namespace vma::sock {
 
 constinit const Multiplexers kMultiplexers = {
+    .may_follow = mux::may_follow,
     .became_offloaded = mux::became_offloaded,
     .became_kernel_only = mux::became_kernel_only,
     .tells_edges = mux::tells_edges,
     .ring_owner = mux::ring_owner,
     .descriptor_closed = mux::descriptor_closed,
     .leave_sets = mux::leave_sets,
+    .passed = mux::set_passed,
     .fork_prepare = mux::fork_prepare,
     .fork_parent = mux::fork_parent,
     .fork_child = mux::fork_child,

@@ -120,6 +120,7 @@ void reset(Set &set) // from the pool: nobody else knows it
     set.filter = false;
     set.storm = false;
     set.descriptors = 0;
+    set.side_hangs = false;
     set.engine_fd = -1;
     set.more_rings = 0;
     set.rings = 0;
@@ -141,6 +142,7 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
     libc::close_private(set.side_fd);
     set.kick_fd = -1;
     set.side_fd = -1;
+    set.side_hangs = false;
     set.engine_fd = -1;
     set.more_rings = 0;
     set.rings = 0;
@@ -307,6 +309,7 @@ void epoll_closed(int fd)
         set->filter.store(true, std::memory_order_relaxed);
         set->dead.store(true, std::memory_order_seq_cst);
         drop_all(*set);
+        leave_shared(*set);
     }
     recycle_if_unused(*set);
 }
@@ -315,7 +318,9 @@ void epoll_closed(int fd)
 
 bool became_offloaded(sock::Socket &s)
 {
-    const bool moved = move_entries(sock::mux_hook(s), true);
+    sock::MuxHook &hook = sock::mux_hook(s);
+    const bool moved = move_entries(hook, true);
+    hook.shared.store(!moved && stays_in_kernel(hook), std::memory_order_relaxed);
     sock::kick_sleepers();
     return moved;
 }
@@ -330,12 +335,17 @@ bool descriptor_closed(sock::Socket &s, int fd, bool last)
     return close_source(sock::mux_hook(s), fd, last);
 }
 
-void fork_prepare()
+bool fork_prepare()
 {
+    bool any = false;
     g_mux.lock.lock();
-    g_mux.pool.for_each([](Set &set) { set.lock.lock(); });
+    g_mux.pool.for_each([&any](Set &set) {
+        set.lock.lock();
+        any |= share_before_fork(set);
+    });
     g_mux.pool.lock().lock();
     g_mux.entries.lock().lock();
+    return any;
 }
 
 void fork_parent()

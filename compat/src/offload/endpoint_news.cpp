@@ -30,6 +30,16 @@ Stream *socket_of(fid_ep *endpoint)
     return s != nullptr && s->endpoint == endpoint ? s : nullptr;
 }
 
+// One that other processes may have can't until this process has it alone.
+void no_set_follows(Stream &s)
+{
+    discard_endpoint(s);
+    if (!s.mux.shared.load(std::memory_order_relaxed))
+        return refuse_offload(s, "an epoll set of it can't follow");
+    try_later(s, kMostDoublingsForSets);
+    attaching_was_refused(s);
+}
+
 } // namespace
 
 void on_connected(fid_ep *endpoint)
@@ -64,8 +74,7 @@ void on_connected(fid_ep *endpoint)
     g_due.add(s->index);
     engine_update_active();
     if (!kMultiplexers.became_offloaded(*s)) {
-        discard_endpoint(*s);
-        refuse_offload(*s, "an epoll set of it can't follow");
+        no_set_follows(*s);
         return;
     }
     s->told = true;

@@ -29,6 +29,7 @@
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/table/uring.hpp"
@@ -220,10 +221,24 @@ enum class Turn {
     kStaysAsIs, // beside a ring of io_uring or under a filter of system calls that was not seen before
 };
 
+// By which nobody tells when they can: it is asked again after some sends and receives.
+bool sets_follow(Stream &s)
+{
+    if (kMultiplexers.may_follow(s)) {
+        if (s.kernel_reason == kSetIsShared)
+            s.kernel_reason = nullptr;
+        return true;
+    }
+    try_later(s, kMostDoublingsForSets);
+    s.kernel_reason = kSetIsShared;
+    tell_way(s);
+    return false;
+}
+
 // On a deep stack, with the offload lock held. True: it stays as it is, as Turn::kStaysAsIs.
 bool offload_if_fit(Stream &s, int fd, Offerer offerer)
 {
-    if (!hold_alone(s) || !is_candidate(s, fd))
+    if (!hold_alone(s) || !sets_follow(s) || !is_candidate(s, fd))
         return false;
     if (meets_ring())
         return true;

@@ -191,9 +191,9 @@ void return_all_shared_by_fork()
     }
     g_forks.depth_before = depth;
     each_noted(share);
-    kMultiplexers.fork_prepare();
+    const bool sets = kMultiplexers.fork_prepare();
     lock_pool_for_fork();
-    holders_before_fork();
+    holders_before_fork(sets);
     engine_exclude_polling(true, kAllRings);
 }
 
@@ -370,6 +370,8 @@ void return_passed(const msghdr *msg)
         if (Socket *const s = lookup(fd)) {
             pin_to_kernel(*s, "its descriptor is passed to another process");
             hand_over(*s);
+        } else {
+            kMultiplexers.passed(fd);
         }
     });
 }

@@ -99,7 +99,7 @@ std::size_t row_words()
 std::size_t table_bytes()
 {
     return sizeof(Head) + g_family.limits.processes * (sizeof(Process) + row_words() * sizeof(Word)) +
-           g_family.limits.cells * sizeof(Count);
+           2 * g_family.limits.cells * sizeof(Count);
 }
 
 Head &head()
@@ -118,9 +118,14 @@ Count &count(Cell cell)
                                      g_family.limits.processes * sizeof(Process))[cell];
 }
 
+Count &changes_of(Cell cell)
+{
+    return (&count(g_family.limits.cells))[cell];
+}
+
 Word *row(std::uint32_t i)
 {
-    return reinterpret_cast<Word *>(&count(g_family.limits.cells)) + i * row_words();
+    return reinterpret_cast<Word *>(&changes_of(g_family.limits.cells)) + i * row_words();
 }
 
 template <typename T> void raise_to(std::atomic<T> &most, T value)
@@ -370,6 +375,16 @@ void keep_for_good(Cell cell)
     count(cell).fetch_or(kForGood);
 }
 
+std::uint32_t changes(Cell cell)
+{
+    return changes_of(cell).load();
+}
+
+void note_change(Cell cell)
+{
+    changes_of(cell).fetch_add(1);
+}
+
 bool is_alone(Cell cell)
 {
     const std::uint32_t known = std::min(head().processes.load(), g_family.limits.processes);
@@ -399,18 +414,18 @@ bool before_fork()
         return false;
     t_fork.number = head().forks.fetch_add(1);
     t_fork.child = g_family.child = take_record(token());
-    if (g_family.child == 0)
-        return false;
+    const bool known = g_family.child != 0;
     const std::uint32_t words = head().words.load(std::memory_order_acquire);
     const LockGuard guard(g_family.row_lock);
     for (std::uint32_t w = 0; w < words; ++w) {
         const std::uint64_t bits = row(g_family.self - 1)[w].load();
         if (bits == 0)
             continue;
-        each_bit(bits, w, [](Cell cell) { count(cell).fetch_add(1); });
-        row(g_family.child - 1)[w].store(bits);
+        each_bit(bits, w, [known](Cell cell) { known ? void(count(cell).fetch_add(1)) : keep_for_good(cell); });
+        if (known)
+            row(g_family.child - 1)[w].store(bits);
     }
-    return true;
+    return known;
 }
 
 // A parent in another namespace has no number here, nor have we one that it knows: it writes that down itself.

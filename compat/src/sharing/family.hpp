@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which processes of a family (those that fork() has made of one another) hold which kernel sockets: a number a socket
-// that others may hold, in memory that all of them share. A fork copies a row of bits and counts, and asks nobody. What
-// the sockets are, and what is done with them, is not here (holders.hpp).
+// Which processes of a family (those that fork() has made of one another) hold which kernel sockets and epoll sets: a
+// number for each that others may hold, in memory that all of them share. A fork copies a row of bits and counts, and
+// asks nobody. What the sockets are, and what is done with them, is not here (holders.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -10,12 +10,12 @@
 
 namespace vma::sock::family {
 
-// The number of a kernel socket in the family.
+// The number of a kernel socket, or of an epoll set, in the family.
 using Cell = std::uint32_t;
 inline constexpr Cell kNoCell = 0;
 
 // This process holds it, as the first one. kNoCell: none is left, or there is no memory. Offload lock held, as for all
-// that follows but leave(), keep_for_good() and after_fork().
+// that follows but leave(), keep_for_good(), changes(), note_change() and after_fork().
 Cell take();
 
 // This process has closed it. Async-signal-safe.
@@ -27,7 +27,12 @@ void keep_for_good(Cell cell);
 // True: no other process holds it any more. Asks the kernel about those that did not say so: a system call each.
 bool is_alone(Cell cell);
 
-// The child of the fork that comes will hold what this process holds. False: there is no room for one more process.
+// How often it was changed, by whichever process, and one change more. No lock held.
+std::uint32_t changes(Cell cell);
+void note_change(Cell cell);
+
+// The child of the fork that comes will hold what this process holds. False: there is no room for one more process, and
+// all this is held for good.
 bool before_fork();
 void no_fork_shares(); // instead: there is nothing that it could hold
 void after_fork_in_child();

@@ -49,10 +49,10 @@ void say_reason(Socket &s, const char *reason)
 
 } // namespace
 
-void holders_before_fork()
+void holders_before_fork(bool others)
 {
     g_held.forks.fetch_add(1, std::memory_order_relaxed);
-    bool any = false;
+    bool any = others;
     bool all = true;
     each_index(g_sockets.open, [&](std::uint32_t index) {
         std::atomic<std::uint32_t> &cell = g_held.cells[index];
@@ -65,14 +65,7 @@ void holders_before_fork()
     });
     if (!any)
         return family::no_fork_shares();
-    if (!family::before_fork()) {
-        all = false;
-        each_index(g_sockets.open, [](std::uint32_t index) {
-            if (const std::uint32_t cell = g_held.cells[index].load(std::memory_order_relaxed); has_cell(cell))
-                family::keep_for_good(cell);
-        });
-    }
-    if (!all)
+    if (!family::before_fork() || !all)
         say_no_room();
 }
 

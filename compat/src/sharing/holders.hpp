@@ -14,8 +14,8 @@
 namespace vma::sock {
 
 // A fork: before it, with the offload lock and the pool's held; in the child; and in the parent, when it knows the
-// child, which may die before it can say so. All by the thread that forks.
-void holders_before_fork();
+// child, which may die before it can say so. All by the thread that forks. `others`: it will hold more than sockets.
+void holders_before_fork(bool others = false);
 void holders_after_fork_in_child();
 void holders_after_fork(pid_t child);
 

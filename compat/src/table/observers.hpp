@@ -15,13 +15,15 @@ class Socket;
 
 // mux/observer.cpp; what each does says mux/mux.hpp. No watcher lock is held.
 struct Multiplexers {
+    bool (*may_follow)(Socket &s);
     bool (*became_offloaded)(Socket &s);
     void (*became_kernel_only)(Socket &s);
     bool (*tells_edges)(Socket &s);
     std::uint64_t (*ring_owner)(Socket &s);
     bool (*descriptor_closed)(Socket &s, int fd, bool last);
     bool (*leave_sets)();
-    void (*fork_prepare)();
+    void (*passed)(int fd);
+    bool (*fork_prepare)();
     void (*fork_parent)();
     void (*fork_child)();
 };

@@ -91,6 +91,9 @@ enum class Heir : std::uint8_t {
 };
 void pin_to_kernel(Socket &s, const char *reason, Heir heir = Heir::kAnybody);
 void pin_all(const char *reason); // no lock held
+// The same for now: it comes again when mux::may_follow() says so.
+void give_to_kernel(Socket &s, const char *reason);
+inline constexpr const char *kSetIsShared = "another process holds an epoll set of it too";
 
 // ---- processes (process.cpp) ---------------------------------------------------------------------------------------
 
@@ -161,6 +164,7 @@ bool waits_for_kernel(const Socket &s, std::uint32_t interest);
 struct MuxHook {
     Mutex lock;
     std::atomic<std::uint32_t> poller{0}; // the thread that has it in a poll() beside others; 0: none
+    std::atomic<bool> shared{false};      // when it was looked at last, another process could have an epoll set of it
     void *entries = nullptr;
 };
 MuxHook &mux_hook(Socket &s);

@@ -156,6 +156,8 @@ inline void try_later(Stream &s, std::uint32_t most_doublings = 19)
         s.operations.load(std::memory_order_relaxed) + (kFirst << std::min(s.attempt.tries++, most_doublings));
 }
 
+constexpr std::uint32_t kMostDoublingsForSets = 7; // of one that an epoll set can't follow yet
+
 // ---- operations -----------------------------------------------------------------------------------------------------
 
 // transmit.cpp: the sending direction. tx_lock held unless said otherwise.

@@ -104,6 +104,18 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
     tell_way(s);
 }
 
+void give_to_kernel(Socket &s, const char *reason)
+{
+    if (!offloaded(s))
+        return;
+    char name[kNameMax];
+    s.kernel_reason = reason;
+    probe::fallback(s.any_fd.load(std::memory_order_relaxed), reason, true);
+    VMA_LOG(kDetails, "%s: back to the kernel: %s", connection_name(s, name), reason);
+    return_one(s, Heir::kLibrary);
+    tell_way(s);
+}
+
 void pin_all(const char *reason)
 {
     const std::uint32_t count = pool_size();

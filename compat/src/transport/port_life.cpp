@@ -125,7 +125,7 @@ int offload_locked(Stream &s, int fd, Device &d, fid_ep *ep)
     int result = in_call(s) ? -EAGAIN : 0;
     const bool watched = result == 0;
     if (watched && !kMultiplexers.became_offloaded(s))
-        result = -EMFILE;
+        result = s.mux.shared.load(std::memory_order_relaxed) ? -EAGAIN : -EMFILE;
     if (result == 0)
         result = begin_port_options(s, fd);
     if (result == 0) {

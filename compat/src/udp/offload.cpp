@@ -109,6 +109,10 @@ void become_offloaded(Socket &s, int fd)
     const bool has_queue = reserve_queue(s);
     if (!has_queue || !kMultiplexers.became_offloaded(s)) {
         udp::fall_back(s, true);
+        if (has_queue && s.mux.shared.load(std::memory_order_relaxed)) {
+            state_of(s).seen = generation() - 1; // asks again
+            return;
+        }
         if (has_queue)
             refuse_offload(s, "an epoll set of it can't follow");
         else
@@ -141,7 +145,7 @@ void offload_locked(Socket &s, int fd, bool asked)
     u.is_unnamed.store(!may_come_from_here(u, fd), std::memory_order_relaxed);
     if (u.is_unnamed.load(std::memory_order_relaxed) && !by_port)
         return;
-    if (!hold_alone(s)) {
+    if (!hold_alone(s) || !kMultiplexers.may_follow(s)) {
         u.seen = now - 1; // ask again: nobody tells when the other holder is gone
         return;
     }
@@ -207,7 +211,8 @@ bool wants_offload(Socket &s)
     const State &u = state_of(s);
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
     return operations >= config::params().lift_after && (u.seen != generation() || may_attach_port(s)) &&
-           (!may_be_shared(s) || operations % kOperationsPerLook == 0);
+           ((!may_be_shared(s) && !s.mux.shared.load(std::memory_order_relaxed)) ||
+            operations % kOperationsPerLook == 0);
 }
 
 namespace {

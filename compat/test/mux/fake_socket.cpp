@@ -182,9 +182,14 @@ bool wait_in_kernel(Socket &, int (*)(const void *), const void *, int &)
     return false;
 }
 
-void pin_to_kernel(Socket &s, const char *, Heir)
+void pin_to_kernel(Socket &s, const char *why, Heir)
 {
     s.pinned.store(true);
+    give_to_kernel(s, why);
+}
+
+void give_to_kernel(Socket &s, const char *)
+{
     if (!s.offloaded.exchange(false, std::memory_order_seq_cst))
         return;
     for (int left = s.bytes.exchange(0); left > 0; --left)

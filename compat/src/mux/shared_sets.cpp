@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An epoll set that several processes have since a fork(), or that one of them has passed on: what one registers the
+// others are told of, so that all is with the kernel's set, as it was asked, until one process has it alone again. What
+// the others have changed by then is read from the kernel, which lists a set's registrations (proc(5), fdinfo).
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "compat/src/base/sandboxed.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/keep_errno.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/sharing/family.hpp"
+#include "compat/src/wait/thread_record.hpp"
+
+namespace vma::mux {
+
+namespace {
+
+namespace family = sock::family;
+
+constexpr std::uint32_t kForGood = UINT32_MAX; // never alone again
+
+// A line of the list.
+struct Registered {
+    int fd = -1; // a number of the process that made it
+    std::uint32_t events = 0;
+    std::uint64_t data = 0;
+    ino_t inode = 0;
+
+    bool parse(const char *line)
+    {
+        std::uint64_t number = 0;
+        const int found = ::sscanf(line, "tfd: %d events: %" SCNx32 " data: %" SCNx64 " pos:%*d ino:%" SCNx64, &fd,
+                                   &events, &data, &number);
+        inode = number;
+        return found == 4;
+    }
+};
+
+// Calls visit(Registered) for each. False: it can't be read.
+template <typename Visit> bool each_registered(int epfd, Visit visit)
+{
+    char text[2048];
+    ::snprintf(text, sizeof text, "/proc/thread-self/fdinfo/%d", epfd);
+    const int file = libc::real.open(text, O_RDONLY | O_CLOEXEC);
+    std::size_t have = 0;
+    ssize_t got = -1;
+    while (file >= 0 && (got = libc::real.read(file, text + have, sizeof text - 1 - have)) > 0) {
+        have += static_cast<std::size_t>(got);
+        text[have] = '\0';
+        char *line = text;
+        for (char *end = nullptr; (end = ::strchr(line, '\n')) != nullptr; line = end + 1) {
+            *end = '\0';
+            if (Registered registered; registered.parse(line))
+                visit(registered);
+        }
+        have -= static_cast<std::size_t>(line - text);
+        ::memmove(text, line, have);
+    }
+    if (file >= 0)
+        libc::real.close(file);
+    return got == 0;
+}
+
+bool is_file_of(int fd, ino_t inode)
+{
+    struct stat st = {};
+    return ::fstat(fd, &st) == 0 && st.st_ino == inode;
+}
+
+bool is_in_kernel(const Entry &entry)
+{
+    const Place place = entry.place.load(std::memory_order_relaxed);
+    return place == Place::kKernel || place == Place::kTagged;
+}
+
+void take_note(Set &set, Entry &entry, const Registered &registered)
+{
+    const LockGuard guard(set.ready_lock);
+    const Place place = entry.place.load(std::memory_order_relaxed);
+    entry.seen = true;
+    if (place == Place::kTaken || place == Place::kParked)
+        return; // bytes that are unread are ours to tell
+    entry.place.store(Place::kKernel, std::memory_order_relaxed);
+    if (place_of_tag(registered.data) == reinterpret_cast<std::uintptr_t>(&entry))
+        return; // has fired before it was shared
+    entry.events = registered.events;
+    entry.data.u64 = registered.data;
+    entry.disabled = false;
+    ++entry.generation;
+}
+
+// False: it is not of a socket that this process has under that number. One set can't be told from another: of those
+// inside it is known what this process has registered.
+bool note_registered(Set &set, const Registered &registered)
+{
+    sock::Socket *const s = sock::lookup(registered.fd);
+    Set *const inner = s == nullptr ? set_of(registered.fd) : nullptr;
+    void *const source = s != nullptr ? static_cast<void *>(s) : inner;
+    if (source == nullptr || (s != nullptr && !is_file_of(registered.fd, registered.inode)))
+        return false;
+    Entry *entry = find_entry(set, source, s == nullptr, registered.fd);
+    if (entry == nullptr && s != nullptr)
+        entry = new_entry(set, source, false, registered.fd);
+    if (entry == nullptr)
+        return false;
+    take_note(set, *entry, registered);
+    full_fence(); // as in epoll_control.cpp: another thread may have closed it
+    if (s != nullptr && sock::lookup(registered.fd) != s)
+        drop_entry(set, *entry);
+    return true;
+}
+
+void drop_unseen(Set &set)
+{
+    for (Entry *entry = set.entries, *next = nullptr; entry != nullptr; entry = next) {
+        next = entry->set_next;
+        if (is_in_kernel(*entry) && !entry->seen)
+            drop_entry(set, *entry);
+    }
+}
+
+// What others have changed since it was read last. False: that can't be found out. set.lock held
+bool read_changes(Set &set)
+{
+    const std::uint32_t changes = family::changes(set.shared.load(std::memory_order_relaxed));
+    if (changes == set.changes)
+        return true;
+    for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next)
+        entry->seen = false;
+    std::uint32_t others = 0;
+    const bool whole = each_registered(set.epfd, [&set, &others](const Registered &registered) {
+        if (registered.data != side_marker(set) && !note_registered(set, registered))
+            ++others;
+    });
+    if (!whole)
+        return false;
+    drop_unseen(set);
+    if (const std::uint32_t before = set.added.load(std::memory_order_relaxed); before < others)
+        set.added.fetch_add(others - before, std::memory_order_relaxed);
+    set.changes = changes;
+    return true;
+}
+
+// One that has fired keeps the tag, which nobody sees before EPOLL_CTL_MOD has put data in its place. What another
+// thread has heard by a tag, and not told yet, it throws away: it is heard once more.
+void untag(Set &set, Entry &entry)
+{
+    if (entry.place.load(std::memory_order_relaxed) != Place::kTagged)
+        return;
+    const bool armed = !is_disabled(set, entry);
+    {
+        const LockGuard guard(set.ready_lock);
+        entry.place.store(Place::kKernel, std::memory_order_relaxed);
+    }
+    epoll_event event = {entry.events, entry.data};
+    if (armed)
+        libc::real.epoll_ctl(set.epfd, EPOLL_CTL_MOD, entry.fd, &event);
+}
+
+// The kernel's set as the program has made it. What has bytes of ours stays. set.lock held
+void show_as_asked(Set &set)
+{
+    for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next)
+        untag(set, *entry);
+    take_side_out(set);
+}
+
+// Each once: what has bytes that are unread stays with us.
+bool next_to_give_back(Set &set, void *&source, bool &nested)
+{
+    const LockGuard guard(set.lock);
+    for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next) {
+        if (entry->seen || entry->place.load(std::memory_order_relaxed) != Place::kTaken)
+            continue;
+        entry->seen = true;
+        source = entry->source;
+        nested = entry->nested;
+        return true;
+    }
+    return false;
+}
+
+// One of the sets of the process. Offload lock and g_mux.lock held.
+void look_who_has(Set &set)
+{
+    const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
+    if (cell == 0 || cell == kForGood)
+        return;
+    const LockGuard guard(set.lock);
+    const bool alone = family::is_alone(cell); // first: who has left it changes nothing any more
+    if (!read_changes(set) || !alone)
+        return;
+    VMA_LOG(kDebug, "epoll set fd=%d: no other process has it any more", set.epfd.load(std::memory_order_relaxed));
+    leave_shared(set);
+}
+
+// What was armed while the set was shared has no tag, and nobody would see it fire: the program's next EPOLL_CTL_MOD
+// gives it one.
+bool is_untagged_one_shot(Set &set, const Entry &entry)
+{
+    const LockGuard guard(set.ready_lock);
+    return entry.place.load(std::memory_order_relaxed) == Place::kKernel && (entry.events & EPOLLONESHOT) != 0;
+}
+
+} // namespace
+
+bool stays_in_kernel(Set &set, const Entry &entry)
+{
+    return set.shared.load(std::memory_order_seq_cst) != 0 || is_untagged_one_shot(set, entry) ||
+           stays_in_kernel(set.hook);
+}
+
+bool stays_in_kernel(sock::MuxHook &hook)
+{
+    const LockGuard guard(hook.lock); // held while that of a set around is taken
+    for (auto *entry = static_cast<Entry *>(hook.entries); entry != nullptr; entry = entry->source_next) {
+        Set *const set = entry->set.load(std::memory_order_acquire);
+        if (set != nullptr && stays_in_kernel(*set, *entry))
+            return true;
+    }
+    return false;
+}
+
+void note_change(Set &set)
+{
+    const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
+    if (cell == 0 || cell == kForGood)
+        return;
+    const bool up_to_date = family::changes(cell) == set.changes;
+    family::note_change(cell);
+    if (up_to_date)
+        ++set.changes;
+}
+
+void leave_shared(Set &set)
+{
+    const std::uint32_t cell = set.shared.exchange(0, std::memory_order_seq_cst);
+    if (cell == 0)
+        return;
+    g_mux.shared.fetch_sub(1, std::memory_order_relaxed);
+    if (cell != kForGood)
+        family::leave(cell);
+}
+
+bool share_before_fork(Set &set)
+{
+    if (set.pooled.load(std::memory_order_relaxed) || set.dead.load(std::memory_order_relaxed) || sock::sandboxed())
+        return false;
+    if (set.shared.load(std::memory_order_relaxed) == 0) {
+        const family::Cell cell = family::take();
+        set.changes = cell != family::kNoCell ? family::changes(cell) : 0;
+        set.shared.store(cell != family::kNoCell ? cell : kForGood, std::memory_order_seq_cst);
+        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+    }
+    show_as_asked(set);
+    return true;
+}
+
+bool may_follow(sock::Socket &s)
+{
+    if (g_mux.shared.load(std::memory_order_relaxed) != 0) {
+        const libc::KeepErrno keep;
+        const LockGuard guard(g_mux.lock);
+        g_mux.pool.for_each(look_who_has);
+    }
+    sock::MuxHook &hook = sock::mux_hook(s);
+    const bool shared = stays_in_kernel(hook);
+    hook.shared.store(shared, std::memory_order_relaxed);
+    return !shared;
+}
+
+void give_to_kernel(void *source, bool nested)
+{
+    if (nested)
+        give_back_all(*static_cast<Set *>(source));
+    else
+        sock::give_to_kernel(*static_cast<sock::Socket *>(source), sock::kSetIsShared);
+}
+
+void give_back_all(Set &set)
+{
+    {
+        const LockGuard guard(set.lock);
+        for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next)
+            entry->seen = false;
+    }
+    void *source = nullptr;
+    bool nested = false;
+    while (next_to_give_back(set, source, nested))
+        give_to_kernel(source, nested);
+}
+
+void set_passed(int fd)
+{
+    Set *const set = set_of(fd);
+    if (set == nullptr)
+        return;
+    {
+        const LockGuard guard(set->lock);
+        leave_shared(*set);
+        set->shared.store(kForGood, std::memory_order_seq_cst);
+        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+    }
+    give_back_all(*set);
+    const LockGuard guard(set->lock);
+    show_as_asked(*set);
+}
+
+} // namespace vma::mux
