@@ -48,7 +48,7 @@ MAKES = threading.Lock()  # two makes in one folder compile the same files
 def make_more(stage, *goals):
     """Makes in the folder of stage build what it has not made. True if it failed."""
     with MAKES:
-        return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *goals) != 0
+        return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *goals, env=machine.COMPILERS) != 0
 
 
 def make_check(stage, folder, *arguments, goals=("all",), linked=(), env=None):
@@ -140,7 +140,7 @@ def stage_asan(stage):
 
 
 def stage_tidy(stage):
-    return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
+    return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs), env=machine.COMPILERS)
 
 
 RUNS = 100000

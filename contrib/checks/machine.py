@@ -13,6 +13,9 @@ HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SECONDS = {"build": 130, "make-check": 125, "core": 240, "guests": 90, "fabtests": 555, "lab": 300, "asan": 390, "tidy": 155, "packages": 300, "distcheck": 575,
            "fuzz": 120, "cross": 60, "model": 70}
 
+# For compilers and clang-tidy: their heaps grow by what huge pages fit in (huge_pages in Makefile.am).
+COMPILERS = {"GLIBC_TUNABLES": "glibc.malloc.top_pad=16777216"}
+
 AGAIN_MINUTES = 10  # beyond the limit of a check in which failed cases are run again
 
 

@@ -57,9 +57,9 @@ class Stage:
                     pass
                 child.wait()
 
-    def one(self, *command):
+    def one(self, *command, env=None):
         """A command that is one case by itself: status 77 is skipped, for the reason it printed last."""
-        status = self.run(*command)
+        status = self.run(*command, env=env)
         if status == 77:
             return [Case(self.name, SKIP, self.text().rstrip().splitlines()[-1])]
         return [Case(self.name, FAIL if status else PASS)]
