@@ -63,10 +63,11 @@ struct alignas(128) Entry {
     std::uint64_t since = 0;      // only rounds after this one may report it
     std::atomic<Place> place{Place::kFree};
     bool nested = false;
-    bool queued = false;   // on the ready list
-    bool bare_end = false; // by sock::kBeforeEnd alone
-    bool disabled = false; // one-shot that has fired
-    bool seen = false;     // by who walks over all of the set; its lock
+    bool queued = false;     // on the ready list
+    bool bare_end = false;   // by sock::kBeforeEnd alone
+    bool disabled = false;   // one-shot that has fired
+    bool seen = false;       // on the kernel's list, by who reads that; the set's lock
+    bool given_back = false; // or tried to, by who gives all of the set back; likewise
 
     sock::Socket *socket() const { return static_cast<sock::Socket *>(source); }
     Set *inner() const { return static_cast<Set *>(source); }
@@ -122,6 +123,7 @@ struct alignas(64) Set {
     // See shared_sets.cpp. Written with `lock` held.
     std::atomic<std::uint32_t> shared{0}; // its number in the family while others may have it, or kForGood; 0: our own
     std::uint32_t changes = 0;            // so many of the family's are known here
+    std::int64_t read_again_ns = 0;       // CLOCK_MONOTONIC: not before, while others have it
 
     bool inherited = false; // a fork has just made it: what is taken is so for the parent alone
 

@@ -121,6 +121,7 @@ void reset(Set &set) // from the pool: nobody else knows it
     set.storm = false;
     set.descriptors = 0;
     set.side_hangs = false;
+    set.read_again_ns = 0;
     set.engine_fd = -1;
     set.more_rings = 0;
     set.rings = 0;

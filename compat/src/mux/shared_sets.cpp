@@ -156,9 +156,10 @@ void untag(Set &set, Entry &entry)
 {
     if (entry.place.load(std::memory_order_relaxed) != Place::kTagged)
         return;
-    const bool armed = !is_disabled(set, entry);
+    bool armed = false;
     {
-        const LockGuard guard(set.ready_lock);
+        const LockGuard guard(set.ready_lock); // who reports it meanwhile finds it there, or has disabled it
+        armed = !entry.disabled;
         entry.place.store(Place::kKernel, std::memory_order_relaxed);
     }
     epoll_event event = {entry.events, entry.data};
@@ -179,9 +180,9 @@ bool next_to_give_back(Set &set, void *&source, bool &nested)
 {
     const LockGuard guard(set.lock);
     for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next) {
-        if (entry->seen || entry->place.load(std::memory_order_relaxed) != Place::kTaken)
+        if (entry->given_back || entry->place.load(std::memory_order_relaxed) != Place::kTaken)
             continue;
-        entry->seen = true;
+        entry->given_back = true;
         source = entry->source;
         nested = entry->nested;
         return true;
@@ -189,18 +190,37 @@ bool next_to_give_back(Set &set, void *&source, bool &nested)
     return false;
 }
 
-// One of the sets of the process. Offload lock and g_mux.lock held.
-void look_who_has(Set &set)
+// A long list that others change again and again is read in a hundredth of the time. False: there is more to know.
+bool read_at_times(Set &set, bool alone)
+{
+    constexpr std::int64_t kRests = 100;
+    if (family::changes(set.shared.load(std::memory_order_relaxed)) == set.changes)
+        return true;
+    const std::int64_t begin = now_ns();
+    if (!alone && begin < set.read_again_ns)
+        return false;
+    const bool known = read_changes(set);
+    const std::int64_t end = now_ns();
+    set.read_again_ns = end + kRests * (end - begin);
+    return known;
+}
+
+// One of the sets of the process. False: others have changed it, and how is not known yet. Offload lock and g_mux.lock
+// held.
+bool look_who_has(Set &set)
 {
     const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
     if (cell == 0 || cell == kForGood)
-        return;
+        return true;
     const LockGuard guard(set.lock);
     const bool alone = family::is_alone(cell); // first: who has left it changes nothing any more
-    if (!read_changes(set) || !alone)
-        return;
-    VMA_LOG(kDebug, "epoll set fd=%d: no other process has it any more", set.epfd.load(std::memory_order_relaxed));
-    leave_shared(set);
+    if (!read_at_times(set, alone))
+        return false;
+    if (alone) {
+        VMA_LOG(kDebug, "epoll set fd=%d: no other process has it any more", set.epfd.load(std::memory_order_relaxed));
+        leave_shared(set);
+    }
+    return true;
 }
 
 // What was armed while the set was shared has no tag, and nobody would see it fire: the program's next EPOLL_CTL_MOD
@@ -211,23 +231,39 @@ bool is_untagged_one_shot(Set &set, const Entry &entry)
     return entry.place.load(std::memory_order_relaxed) == Place::kKernel && (entry.events & EPOLLONESHOT) != 0;
 }
 
-} // namespace
-
-bool stays_in_kernel(Set &set, const Entry &entry)
+bool any_stays(sock::MuxHook &hook) // its lock held
 {
-    return set.shared.load(std::memory_order_seq_cst) != 0 || is_untagged_one_shot(set, entry) ||
-           stays_in_kernel(set.hook);
-}
-
-bool stays_in_kernel(sock::MuxHook &hook)
-{
-    const LockGuard guard(hook.lock); // held while that of a set around is taken
     for (auto *entry = static_cast<Entry *>(hook.entries); entry != nullptr; entry = entry->source_next) {
         Set *const set = entry->set.load(std::memory_order_acquire);
         if (set != nullptr && stays_in_kernel(*set, *entry))
             return true;
     }
     return false;
+}
+
+// A set that is put into itself, or around one that holds it, is on our lists for the moment in which the kernel
+// refuses that: nobody waits for the lock of a set around, and who doesn't get it asks again later.
+bool set_around_stays(sock::MuxHook &hook)
+{
+    if (!hook.lock.try_lock())
+        return true;
+    const bool stays = any_stays(hook);
+    hook.lock.unlock();
+    return stays;
+}
+
+} // namespace
+
+bool stays_in_kernel(Set &set, const Entry &entry)
+{
+    return set.shared.load(std::memory_order_seq_cst) != 0 || is_untagged_one_shot(set, entry) ||
+           set_around_stays(set.hook);
+}
+
+bool stays_in_kernel(sock::MuxHook &hook)
+{
+    const LockGuard guard(hook.lock);
+    return any_stays(hook);
 }
 
 void note_change(Set &set)
@@ -267,13 +303,14 @@ bool share_before_fork(Set &set)
 
 bool may_follow(sock::Socket &s)
 {
+    bool known = true;
     if (g_mux.shared.load(std::memory_order_relaxed) != 0) {
         const libc::KeepErrno keep;
         const LockGuard guard(g_mux.lock);
-        g_mux.pool.for_each(look_who_has);
+        g_mux.pool.for_each([&known](Set &set) { known &= look_who_has(set); });
     }
     sock::MuxHook &hook = sock::mux_hook(s);
-    const bool shared = stays_in_kernel(hook);
+    const bool shared = !known || stays_in_kernel(hook);
     hook.shared.store(shared, std::memory_order_relaxed);
     return !shared;
 }
@@ -291,13 +328,29 @@ void give_back_all(Set &set)
     {
         const LockGuard guard(set.lock);
         for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next)
-            entry->seen = false;
+            entry->given_back = false;
     }
     void *source = nullptr;
     bool nested = false;
     while (next_to_give_back(set, source, nested))
         give_to_kernel(source, nested);
 }
+
+namespace {
+
+// Others of the family who have it go on counting its changes.
+void share_for_good(Set &set)
+{
+    const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
+    if (cell != 0 && cell != kForGood) {
+        family::keep_for_good(cell);
+    } else if (cell == 0) {
+        set.shared.store(kForGood, std::memory_order_seq_cst);
+        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+} // namespace
 
 void set_passed(int fd)
 {
@@ -306,9 +359,7 @@ void set_passed(int fd)
         return;
     {
         const LockGuard guard(set->lock);
-        leave_shared(*set);
-        set->shared.store(kForGood, std::memory_order_seq_cst);
-        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+        share_for_good(*set);
     }
     give_back_all(*set);
     const LockGuard guard(set->lock);

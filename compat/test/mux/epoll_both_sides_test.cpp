@@ -13,6 +13,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/test/mux/at_the_kernel.hpp"
 #include "compat/test/mux/epoll_look.hpp"
@@ -180,6 +181,34 @@ void edge_triggered_entry_of_a_nested_set(void **)
     fake::close_set(outer);
 }
 
+// Another thread looks within the kernel's call, whether the socket may be accelerated.
+struct SelfAdd {
+    decltype(&::epoll_ctl) kernels = nullptr;
+    int member = -1; // a socket in the set
+    bool looked = false;
+};
+constinit SelfAdd g_self_add;
+
+int look_and_refuse(int epfd, int op, int fd, epoll_event *event) noexcept
+{
+    (void)mux::stays_in_kernel(sock::mux_hook(*sock::lookup(g_self_add.member)));
+    g_self_add.looked = true;
+    return g_self_add.kernels(epfd, op, fd, event);
+}
+
+void a_set_that_is_refused_into_itself_is_no_loop(void **)
+{
+    One one(kIn);
+    g_self_add = {libc::real.epoll_ctl, one.fd, false};
+    libc::real.epoll_ctl = look_and_refuse;
+    const int result = add(one.epfd, one.epfd, kIn);
+    libc::real.epoll_ctl = g_self_add.kernels;
+    assert_int_equal(result, -EINVAL);
+    assert_true(g_self_add.looked);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
+}
+
 // ---- time -----------------------------------------------------------------------------------------------------------
 
 void timeout_ends_spin_and_sleep(void **)
@@ -210,6 +239,7 @@ int main()
         cmocka_unit_test(nested_before_the_socket_is_offloaded),
         cmocka_unit_test(nested_with_kernel_events),
         cmocka_unit_test(edge_triggered_entry_of_a_nested_set),
+        cmocka_unit_test(a_set_that_is_refused_into_itself_is_no_loop),
         cmocka_unit_test(timeout_ends_spin_and_sleep),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -329,6 +329,36 @@ SCENARIO(shared_set_passed_on)
     me.step();
 }
 
+// Nor has a child it alone whose parent has passed it on.
+SCENARIO(shared_set_passed_on_by_the_parent)
+{
+    if (me.server) {
+        const int second = me.connection();
+        echo_lines(second);
+        send_text(second, "x");
+        me.step();
+        return;
+    }
+    const int set = new_set();
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), "socketpair");
+    const Signal passed, seen;
+    const int second = me.connection();
+    const pid_t child = start_child([&] {
+        passed.await();
+        must(control(set, EPOLL_CTL_ADD, second, EPOLLIN, 7), "add");
+        exchange_lines(second);
+        seen.await();
+    });
+    ::close(second);
+    give_descriptor(ends[0], set);
+    passed.give();
+    show_wait(me, "in the parent", set, -1);
+    seen.give();
+    await_end(child);
+    me.step();
+}
+
 // One that is closed in the child, or that another program has not got, is its parent's alone.
 SCENARIO(shared_set_child_closes)
 {
