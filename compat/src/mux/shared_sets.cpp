@@ -14,6 +14,7 @@
 #include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/keep_errno.hpp"
+#include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -290,6 +291,8 @@ void leave_shared(Set &set)
 bool share_before_fork(Set &set)
 {
     if (set.pooled.load(std::memory_order_relaxed) || set.dead.load(std::memory_order_relaxed) || sock::sandboxed())
+        return false;
+    if (libc::is_private(set.epfd.load(std::memory_order_relaxed))) // of SocketXtreme: no program has it
         return false;
     if (set.shared.load(std::memory_order_relaxed) == 0) {
         const family::Cell cell = family::take();
