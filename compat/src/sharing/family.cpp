@@ -99,7 +99,7 @@ std::size_t row_words()
 std::size_t table_bytes()
 {
     return sizeof(Head) + g_family.limits.processes * (sizeof(Process) + row_words() * sizeof(Word)) +
-           2 * g_family.limits.cells * sizeof(Count);
+           2 * sizeof(Count) * g_family.limits.cells;
 }
 
 Head &head()
