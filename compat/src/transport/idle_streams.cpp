@@ -77,9 +77,11 @@ void IdleStreams::let_go()
         Stream &s = *found_[i];
         if (!offloaded(s) || !has_endpoint(s) || !transport(s).spans)
             continue;
-        if (is_shut(s))
+        if (is_shut(s)) {
             return_one(s, Heir::kLibrary);
-        if (is_shut(s) || kernel_has_news(s))
+            continue;
+        }
+        if (kernel_has_news(s))
             continue;
         char name[kNameMax];
         probe::fallback(s.any_fd.load(std::memory_order_relaxed), "idle", true);

@@ -56,6 +56,15 @@ void echo_and_send(Side &me)
     me.step();
 }
 
+// Of those that put a second connection into the set.
+void send_by_second(Side &me)
+{
+    const int second = me.connection();
+    me.step();
+    send_text(second, "x");
+    me.step();
+}
+
 // The kernel says that something is to be read, whoever has it.
 void show_what_came(Side &me, int set)
 {
@@ -187,13 +196,8 @@ SCENARIO(shared_set_child_arms_what_had_fired)
 // Each is told of what the other has put into the set, and has no descriptor of itself.
 SCENARIO(shared_set_parent_adds_its_own)
 {
-    if (me.server) {
-        const int second = me.connection();
-        me.step();
-        send_text(second, "x");
-        me.step();
-        return;
-    }
+    if (me.server)
+        return send_by_second(me);
     const Signal added;
     const int set = new_set();
     const pid_t child = start_child([&] {
@@ -215,13 +219,8 @@ SCENARIO(shared_set_parent_adds_its_own)
 
 SCENARIO(shared_set_child_adds_its_own)
 {
-    if (me.server) {
-        const int second = me.connection();
-        me.step();
-        send_text(second, "x");
-        me.step();
-        return;
-    }
+    if (me.server)
+        return send_by_second(me);
     const Signal added, seen;
     const int set = new_set();
     const pid_t child = start_child([&] {
@@ -242,13 +241,8 @@ SCENARIO(shared_set_child_adds_its_own)
 
 SCENARIO(shared_set_of_one_shots)
 {
-    if (me.server) {
-        const int second = me.connection();
-        me.step();
-        send_text(second, "x");
-        me.step();
-        return;
-    }
+    if (me.server)
+        return send_by_second(me);
     const Signal added;
     const int set = new_set();
     const pid_t child = start_child([&] {
