@@ -295,8 +295,9 @@ void end(pid_t child)
 }
 
 // As if it were killed after each single instruction of some steps: what it has written so far is cleared away in a
-// copy, in which all frames must be free then, and once.
-void killed_after_each_instruction(void **)
+// copy, in which all frames must be free then, and once. With another process (this one is it) that gets what the
+// kernel can be told of so far, and is killed too.
+void kill_after_each_instruction(bool beside_another)
 {
     for (const std::uint32_t buffers : {1U, 3U}) {
         Queue queue(buffers);
@@ -313,6 +314,7 @@ void killed_after_each_instruction(void **)
         int status = 0;
         assert_int_equal(::waitpid(child, &status, 0), child);
         Queue copy(buffers);
+        Worker another(queue, 2, buffers);
         std::vector<std::byte> seen(sizeof(World));
         std::uint64_t checks = 0;
         for (std::uint64_t before = 0; before < kSteps;) {
@@ -326,14 +328,79 @@ void killed_after_each_instruction(void **)
             }
             if (std::memcmp(seen.data(), &queue.world(), sizeof(World)) == 0)
                 continue;
+            for (int i = 0; beside_another && i < 100 && queue.world().fill.level() != 0; ++i)
+                queue.turn({2}, random);
+            for (int i = 0; beside_another && i < 10 && queue.world().received[2].level() != 0; ++i)
+                another.step();
             std::memcpy(seen.data(), &queue.world(), sizeof(World));
             copy.become(queue);
             assert_true(copy.bury(1, 1U << 1));
+            if (beside_another)
+                assert_true(copy.bury(2, 1U << 2));
             copy.all_are_free();
             ++checks;
         }
         assert_true(checks >= kSteps);
         end(child);
+    }
+}
+
+void killed_after_each_instruction(void **)
+{
+    kill_after_each_instruction(false);
+}
+
+void killed_after_each_instruction_beside_another(void **)
+{
+    kill_after_each_instruction(true);
+}
+
+// Likewise whoever clears away: another one does it again then, of the first that died and of that one.
+void killed_after_each_instruction_of_clearing_away(void **)
+{
+    for (const std::uint32_t buffers : {1U, 3U}) {
+        Queue queue(buffers);
+        std::minstd_rand random(buffers);
+        Worker one(queue, 1, buffers);
+        for (int i = 0; i < 50; ++i) {
+            queue.turn({1, 1, 1}, random);
+            one.step();
+        }
+        while (queue.world().fill.level() != 0 && queue.world().received[1].level() < 8)
+            queue.turn({1}, random);
+        const pid_t child = ::fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+            XdpRing<xdp_desc> received = queue.world().received[1].ours();
+            XdpRing<xdp_desc> queued = queue.world().queued[1].ours();
+            FramePool pool = queue.pool_of(2);
+            ::raise(SIGSTOP);
+            ::_exit(pool.recover({1, &received, &queued}, 1U << 1) ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(::waitpid(child, &status, 0), child);
+        Queue copy(buffers);
+        std::vector<std::byte> seen(sizeof(World));
+        std::uint64_t checks = 0;
+        while (true) {
+            assert_int_equal(::ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr), 0);
+            assert_int_equal(::waitpid(child, &status, 0), child);
+            if (WIFEXITED(status))
+                break;
+            if (std::memcmp(seen.data(), &queue.world(), sizeof(World)) == 0)
+                continue;
+            std::memcpy(seen.data(), &queue.world(), sizeof(World));
+            for (const unsigned first : {1U, 2U}) {
+                copy.become(queue);
+                assert_true(copy.bury(first, 1U << 1 | 1U << 2));
+                assert_true(copy.bury(3 - first, 1U << 1 | 1U << 2));
+                copy.all_are_free();
+            }
+            ++checks;
+        }
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_true(checks > 8);
     }
 }
 
@@ -393,6 +460,8 @@ int main()
         cmocka_unit_test(who_leaves_gives_all_back),
         cmocka_unit_test(a_ring_that_nobody_empties_takes_no_more_than_it_holds),
         cmocka_unit_test(killed_after_each_instruction),
+        cmocka_unit_test(killed_after_each_instruction_beside_another),
+        cmocka_unit_test(killed_after_each_instruction_of_clearing_away),
         cmocka_unit_test(killed_at_any_moment),
         cmocka_unit_test(a_lock_of_the_dead_is_taken_over),
     };

@@ -139,8 +139,8 @@ void who_shows_no_right_does_not_join(void **)
         UNIT_SKIP("no right to open AF_XDP sockets");
     const core::UniqueFd proof(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
     const core::UniqueFd other(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const std::uint32_t right = 1;
-    const std::uint32_t wrong = 2; // another version
+    const std::uint32_t right = 2;
+    const std::uint32_t wrong = 3; // another version
     const auto is = [](Asked a, Asked b) { assert_int_equal(static_cast<int>(a), static_cast<int>(b)); };
     is(asked(&right, sizeof right, {proof.get()}), Asked::kRight);
     is(asked(&right, sizeof right, {}), Asked::kWrong);

@@ -123,20 +123,22 @@ FrameIndex FramePool::pop(std::atomic<std::uint32_t> &count, const std::atomic<s
     return frame;
 }
 
-// Frames that we hold, as many as the fill ring has room for and the rest to the list.
+// Frames that we hold, as many as the fill ring has room for and the rest to the list. They are nobody's before the
+// kernel sees them: whoever gets one holds it at once, without the lock.
 void FramePool::publish(std::span<const FrameIndex> frames) noexcept
 {
     fill_.resume_producing();
-    shared_->publishing_from.store(fill_.position(), kRelaxed);
-    shared_->publishing.store(1, std::memory_order_release);
     const std::size_t fitting = std::min<std::size_t>(frames.size(), fill_.space());
-    for (const FrameIndex frame : frames.first(fitting))
-        fill_.put(address(frame));
-    if (fitting != 0)
+    if (fitting != 0) {
+        shared_->publishing_from.store(fill_.position(), std::memory_order_release);
+        for (const FrameIndex frame : frames.first(fitting))
+            fill_.put(address(frame));
+        shared_->publishing.store(static_cast<std::uint32_t>(fitting) << 8 | mine_, std::memory_order_release);
+        for (const FrameIndex frame : frames.first(fitting))
+            holders_[frame].store(0, std::memory_order_release);
         fill_.publish();
-    for (const FrameIndex frame : frames.first(fitting))
-        holders_[frame].store(0, std::memory_order_release);
-    shared_->publishing.store(0, std::memory_order_release);
+        shared_->publishing.store(0, std::memory_order_release);
+    }
     for (const FrameIndex frame : frames.subspan(fitting))
         push(frame);
 }
@@ -208,7 +210,8 @@ void FramePool::note_queued(FrameIndex frame, std::uint32_t position, std::uint3
     holders_[frame].store(mine_ | kQueued, std::memory_order_release);
 }
 
-// What was sent is noted before it is taken out of the ring, and struck out after it has its new place.
+// What was sent is noted before it is taken out of the ring, and struck out as soon as it is ours, before another
+// process can have it.
 std::size_t FramePool::reap_locked(std::span<FrameIndex> frames, std::size_t held) noexcept
 {
     completed_.resume_consuming();
@@ -223,16 +226,17 @@ std::size_t FramePool::reap_locked(std::span<FrameIndex> frames, std::size_t hel
         completed_.give_back();
         for (std::uint32_t i = 0; i < count; ++i) {
             const FrameIndex frame = settle(i);
-            if (frame != kNoFrame) {
+            if (frame != kNoFrame)
                 hold(frame);
-                if (is_receive_frame(frame))
-                    publish({&frame, 1});
-                else if (held < frames.size())
-                    frames[held++] = frame;
-                else
-                    push(frame);
-            }
             shared_->reaped_done.store(i + 1, std::memory_order_release);
+            if (frame == kNoFrame)
+                continue;
+            if (is_receive_frame(frame))
+                publish({&frame, 1});
+            else if (held < frames.size())
+                frames[held++] = frame;
+            else
+                push(frame);
         }
         shared_->reaping.store(0, std::memory_order_release);
     }
@@ -316,14 +320,17 @@ private:
 void FramePool::finish_for_the_dead() noexcept
 {
     fill_.resume_producing();
-    if (shared_->publishing.load(kRelaxed) != 0) {
-        for (std::uint32_t at = shared_->publishing_from.load(kRelaxed); at != fill_.position(); ++at) {
-            const FrameIndex frame = first_buffer(fill_.at(at));
+    const std::uint32_t publishing = shared_->publishing.load(kRelaxed);
+    const std::uint32_t from = shared_->publishing_from.load(kRelaxed);
+    if (publishing != 0 && fill_.position() == from) { // the kernel has seen none of them
+        const std::uint32_t unseen = std::min(publishing >> 8, fill_.size());
+        for (std::uint32_t i = 0; i < unseen; ++i) {
+            const FrameIndex frame = first_buffer(fill_.at(from + i));
             if (frame != kNoFrame)
-                holders_[frame].store(0, kRelaxed);
+                holders_[frame].store(static_cast<Holder>(publishing), kRelaxed);
         }
-        shared_->publishing.store(0, std::memory_order_release);
     }
+    shared_->publishing.store(0, std::memory_order_release);
     completed_.resume_consuming();
     const bool taken =
         shared_->reaping.load(kRelaxed) != 0 && completed_.position() != shared_->reaping_from.load(kRelaxed);
@@ -335,6 +342,7 @@ void FramePool::finish_for_the_dead() noexcept
         const bool there = whose == kNoFrame || holders_[whose].load(kRelaxed) == 0 || free.has(whose);
         if (!there && settle(i) == whose)
             push(whose);
+        shared_->reaped_done.store(i + 1, std::memory_order_release);
     }
     shared_->reaping.store(0, std::memory_order_release);
 }
@@ -349,14 +357,15 @@ void FramePool::mark_free(Marks &marks) const noexcept
         marks.set(send_stack_[i].load(kRelaxed));
 }
 
-// What it had received and not looked at, and what it had written and not told the kernel to send.
-void FramePool::mark_estate(const Estate &estate, Marks &marks) const noexcept
+// What it had received and not looked at, and what it had written and not told the kernel to send, is marked as its
+// own before it leaves the ring: whoever does this may be killed too.
+void FramePool::hold_estate(const Estate &estate, Holder theirs) noexcept
 {
     estate.received->resume_consuming();
     for (std::uint32_t left = estate.received->ready(); left != 0; --left) {
         const FrameIndex frame = first_buffer(estate.received->get().addr);
         if (frame != kNoFrame)
-            marks.set(frame);
+            holders_[frame].store(theirs, std::memory_order_release);
     }
     estate.received->give_back();
     estate.queued->resume_producing();
@@ -366,7 +375,7 @@ void FramePool::mark_estate(const Estate &estate, Marks &marks) const noexcept
     for (std::uint32_t at = estate.queued->position(); at != written; ++at) {
         const FrameIndex frame = first_buffer(estate.queued->at(at).addr);
         if (frame != kNoFrame)
-            marks.set(frame);
+            holders_[frame].store(theirs, std::memory_order_release);
     }
     shared_->places[estate.place].written.store(estate.queued->position(), std::memory_order_release);
 }
@@ -378,11 +387,9 @@ bool FramePool::recover(const Estate &estate, std::uint32_t dead) noexcept
     const auto theirs = static_cast<Holder>(estate.place + 1);
     Marks free(buffers());
     mark_free(free);
-    Marks left(buffers());
-    mark_estate(estate, left);
+    hold_estate(estate, theirs);
     for (FrameIndex frame = 0; frame < buffers(); frame += is_receive_frame(frame) ? 1 : size_.send_buffers) {
-        const bool held = holders_[frame].load(kRelaxed) == theirs;
-        if (!held && !left.has(frame))
+        if (holders_[frame].load(kRelaxed) != theirs)
             continue;
         unsent_[frame].store(0, kRelaxed);
         if (free.has(frame))

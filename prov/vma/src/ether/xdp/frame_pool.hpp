@@ -92,7 +92,8 @@ private:
         std::atomic<std::uint32_t> send_free;
         std::atomic<std::uint32_t> lent; // by all places; without the lock
         // What is being done to a ring of the kernel's, so that another can end it.
-        std::atomic<std::uint32_t> publishing; // not 0: to the fill ring, from this position on
+        // Not 0: to the fill ring, from this position on. How many, and in the low byte whose they are until then.
+        std::atomic<std::uint32_t> publishing;
         std::atomic<std::uint32_t> publishing_from;
         std::atomic<std::uint32_t> reaping; // not 0: out of the completion ring, from this position on
         std::atomic<std::uint32_t> reaping_from;
@@ -119,7 +120,7 @@ private:
     FrameIndex first_buffer(std::uint64_t address) const noexcept;
     void finish_for_the_dead() noexcept;
     void mark_free(Marks &marks) const noexcept;
-    void mark_estate(const Estate &estate, Marks &marks) const noexcept;
+    void hold_estate(const Estate &estate, Holder theirs) noexcept;
 
     Shared *shared_ = nullptr;
     std::atomic<std::uint32_t> *receive_stack_ = nullptr;

@@ -20,7 +20,7 @@
 namespace vma::ether {
 namespace {
 
-constexpr std::uint32_t kVersion = 1; // of what is shared: processes with another library don't share with us
+constexpr std::uint32_t kVersion = 2; // of what is shared: processes with another library don't share with us
 constexpr std::size_t kAtOnce = 200;  // descriptors of a message; the kernel takes 253
 constexpr std::uint32_t kMost = 4096; // of an answer
 constexpr int kBacklog = 64;
