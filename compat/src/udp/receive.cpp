@@ -450,11 +450,14 @@ bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned
         return static_cast<ssize_t>(by_os_received(s, messages, got, flags));
     };
     ssize_t result = 0;
-    if ((flags & kKernelOnly) == 0 && !offloaded(s) && has_told_losses(s, fd)) [[unlikely]]
+    // Before its losses: it may go back to the kernel meanwhile, with losses that each message has to tell.
+    if ((flags & kKernelOnly) == 0 && offloaded(s))
+        return false;
+    if ((flags & kKernelOnly) == 0 && has_told_losses(s, fd)) [[unlikely]]
         return false; // each message has to be looked at
     if (only_by_kernel(s, flags))
         result = kernel(fd);
-    else if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, result))
+    else if (!receive_kernel_only(s, fd, flags, kernel, result))
         return false;
     n = static_cast<int>(result);
     return true;
@@ -463,7 +466,9 @@ bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned
 bool only_kernel_brings(const Socket &s)
 {
     const State &u = state_of(s);
-    return !u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed) && !has_mixed_senders(u) &&
+    // Who has gone back to the kernel with losses may want them told since, of which nobody has told the library.
+    const bool tells_losses = u.tells_losses || (!offloaded(s) && u.losses.all() != 0);
+    return !tells_losses && u.kernel_brings.load(std::memory_order_relaxed) && !has_mixed_senders(u) &&
            u.queue.empty() && !has_shared(s);
 }
 

@@ -5,6 +5,7 @@
 
 #include <linux/sock_diag.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -123,6 +124,29 @@ public:
         return got;
     }
 
+    // Those of one recvmmsg(). How many there were.
+    std::uint32_t receive_several()
+    {
+        constexpr unsigned kMost = 16;
+        struct Place {
+            Datagram datagram;
+            alignas(cmsghdr) std::uint8_t control[CMSG_SPACE(sizeof(std::uint32_t))];
+        } places[kMost];
+        iovec parts[kMost];
+        mmsghdr messages[kMost] = {};
+        for (unsigned i = 0; i < kMost; ++i) {
+            parts[i] = {&places[i].datagram, sizeof places[i].datagram};
+            messages[i].msg_hdr.msg_iov = &parts[i];
+            messages[i].msg_hdr.msg_iovlen = 1;
+            messages[i].msg_hdr.msg_control = places[i].control;
+            messages[i].msg_hdr.msg_controllen = sizeof places[i].control;
+        }
+        const int got = sock::receive_messages(*to.s, to.fd, messages, kMost, MSG_DONTWAIT, nullptr);
+        for (int i = 0; i < got; ++i)
+            note(messages[i].msg_hdr);
+        return static_cast<std::uint32_t>(std::max(got, 0));
+    }
+
     UdpSocket from;
     UdpSocket to;
     std::uint32_t told = 0;
@@ -218,6 +242,34 @@ void what_was_lost_in_a_better_time(void **)
     }
 }
 
+// All of one call's messages, also where the program wants to be told only since the kernel alone serves the socket:
+// nobody has told the library that it does.
+void one_call_for_several_messages(void **)
+{
+    Teller teller;
+    const int off = 0;
+    const int on = 1;
+    assert_int_equal(teller.to.set(SOL_SOCKET, SO_RXQ_OVFL, off), 0);
+    assert_true(accelerate(teller.from, teller.to));
+    sock::udp::State &u = sock::udp::state_of(*teller.to.s);
+    teller.send_by_kernel();
+    assert_true(teller.receive());
+    assert_true(u.kernel_brings);
+    u.losses.add(5);
+    sock::fall_back(*teller.to.s, true);
+    assert_false(sock::is_offloaded(*teller.to.s));
+    u.arrival_tick = sock::udp::current_tick() - sock::udp::kMixedTicks; // as a second later
+    assert_int_equal(teller.to.set(SOL_SOCKET, SO_RXQ_OVFL, on), 0);
+    teller.overrun();
+    teller.read_one_past_the_library();
+    teller.read_one_past_the_library();
+    teller.send_by_kernel(); // with a count of the kernel's
+    teller.send_by_kernel();
+    const std::uint32_t there = teller.receive_several();
+    assert_in_range(there, 2, 1000);
+    assert_int_equal(teller.told, 5 + teller.kernels_drops());
+}
+
 } // namespace
 
 int main()
@@ -230,6 +282,7 @@ int main()
         cmocka_unit_test(datagrams_that_come_before_the_question),
         cmocka_unit_test(what_the_kernel_told_before),
         cmocka_unit_test(what_was_lost_in_a_better_time),
+        cmocka_unit_test(one_call_for_several_messages),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
