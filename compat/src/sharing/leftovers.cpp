@@ -72,15 +72,15 @@ std::uint64_t take_from_kernel(Stream &s, int fd, std::uint8_t *to, std::uint64_
         msghdr message = {};
         message.msg_iov = &part;
         message.msg_iovlen = 1;
-        const ssize_t n = libc::uncancelled::recvmsg(fd, &message, MSG_DONTWAIT);
+        const ssize_t n = received_by_kernel(s, libc::uncancelled::recvmsg(fd, &message, MSG_DONTWAIT));
         if (n > 0) {
             done += static_cast<std::uint64_t>(n);
             until = return_deadline();
             by_os_received(s, n, 0);
         } else if (n == 0) {
             break;
-        } else if (errno != EAGAIN && errno != EINTR) {
-            error = errno;
+        } else if (n != -EAGAIN && n != -EINTR) {
+            error = static_cast<int>(-n);
             break;
         } else if (!wait_readable(fd, until)) {
             break;
@@ -137,10 +137,8 @@ void move_to_shared(Stream &s)
         copy_ring(rx, unread_room(*u) + filled, left - again);
         filled += left - again;
     } else {
-        char name[kNameMax];
-        VMA_LOG(kWarn, "%s: %zu of %zu bytes that come before the endpoint's have not come: connection reset",
-                connection_name(s, name), static_cast<std::size_t>(before - filled), static_cast<std::size_t>(before));
-        libc::real.shutdown(fd, SHUT_RDWR);
+        abort_stream(s, "bytes that come before the endpoint's have not come");
+        libc::real.shutdown(fd, SHUT_RDWR); // poll() tells who waits for bytes
         error = error != 0 ? error : ECONNRESET;
     }
     publish_unread(*u, filled, error);
@@ -167,12 +165,17 @@ bool keep_leftovers(Stream &s)
     const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
     const bool by_kernel = rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
                            rx.start_at.load(std::memory_order_relaxed) == kNone;
-    if (by_kernel || written == rx.consumed.load(std::memory_order_relaxed) ||
-        (rx.returning.load(std::memory_order_relaxed) && !is_unanswered(s)))
+    const bool comes_again = rx.returning.load(std::memory_order_relaxed) && !is_unanswered(s);
+    rx.kernel_owes.store(rx.kernel_bytes.load(std::memory_order_relaxed) + bytes_before(rx) +
+                             (comes_again ? left_in_copy(rx) : 0),
+                         std::memory_order_relaxed);
+    if (by_kernel || written == rx.consumed.load(std::memory_order_relaxed) || comes_again)
         return false;
     auto *const copy = static_cast<std::uint8_t *>(malloc(rx.ring));
-    if (copy == nullptr)
+    if (copy == nullptr) {
+        abort_stream(s, "there is no memory for what is unread");
         return false;
+    }
     memcpy(copy, rx.base, rx.ring);
     rx.base = copy;
     rx.leftovers = copy;

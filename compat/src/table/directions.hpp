@@ -90,10 +90,11 @@ struct Receiver {
     std::atomic<Path> path{Path::kKernel};
     bool final = false; // RETURN was answered, or the peer is gone: stays on the kernel
     std::atomic<std::uint64_t> kernel_bytes{0};
-    std::atomic<std::uint64_t> written{0};  // endpoint bytes arrived
-    std::atomic<std::uint64_t> consumed{0}; // endpoint bytes the program has taken
-    std::atomic<std::uint64_t> credited{0}; // last CREDIT sent
-    std::uint32_t uncredited_writes = 0;    // DATA since the last CREDIT (engine's poller)
+    std::atomic<std::uint64_t> kernel_owes{0}; // since connect: as many have to come by it before the stream may end
+    std::atomic<std::uint64_t> written{0};     // endpoint bytes arrived
+    std::atomic<std::uint64_t> consumed{0};    // endpoint bytes the program has taken
+    std::atomic<std::uint64_t> credited{0};    // last CREDIT sent
+    std::uint32_t uncredited_writes = 0;       // DATA since the last CREDIT (engine's poller)
     std::atomic<std::uint64_t> start_at{kNone};
     std::atomic<std::uint64_t> end_at{kNone};
     std::atomic<bool> returning{false};          // RETURN sent, not answered

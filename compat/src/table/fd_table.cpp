@@ -86,6 +86,7 @@ void reset(Receiver &rx)
 {
     rx.forget_endpoint();
     rx.kernel_bytes = 0;
+    rx.kernel_owes = 0;
     rx.base = nullptr;
     rx.leftovers = nullptr;
 }

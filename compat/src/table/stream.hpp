@@ -134,17 +134,22 @@ inline bool by_shared_ring(const Stream &s)
     return s.transport.load(std::memory_order_relaxed) == &kSharedRing;
 }
 
-// What the kernel gave a receive that asked for bytes: as many, or -errno. Of a stream that we had to reset it tells
-// the reset to whoever asks first, sender or receiver, and says 0 to the others if it is shut down: who waits for bytes
-// is to hear of it too, and never of an end, as bytes are missing.
+// kernel_counts.cpp: the kernel says 0 to a receive, and bytes are missing: the library at the other end has reset the
+// connection, and a call of ours was told that already. errno may change.
+bool has_ended_early(const Stream &s);
+
+// What the kernel gave a receive that asked for bytes: as many, or -errno. Of a stream that either end had to reset it
+// tells the reset to whoever asks first, sender or receiver, and says 0 to the others: who waits for bytes is to hear
+// of it too, and never of an end, as bytes are missing.
 inline ssize_t received_by_kernel(const Stream &s, ssize_t n)
 {
     if (n > 0) [[likely]]
         return n;
-    const bool is_lost = n == 0 ? !s.receive_shut.load(std::memory_order_relaxed) : errno == ENOTCONN;
-    if (is_lost && s.aborted.load(std::memory_order_relaxed))
+    const int error = n == 0 ? 0 : errno;
+    const bool is_lost = n == 0 ? !s.receive_shut.load(std::memory_order_relaxed) : error == ENOTCONN;
+    if (is_lost && (s.aborted.load(std::memory_order_relaxed) || (n == 0 && has_ended_early(s))))
         return -ECONNRESET;
-    return n == 0 ? 0 : -errno;
+    return -error;
 }
 
 // The next attempt is after eight more sends and receives, the one after it after twice as many, and so on, up to

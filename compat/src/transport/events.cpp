@@ -191,8 +191,10 @@ bool cut_receiver(Stream &s)
         while ((result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_CUT), nullptr, 0)) ==
                -FI_EAGAIN)
             engine_drain(ring_of(s));
-    if (result == -FI_EBUSY)
+    if (result == -FI_EBUSY) {
+        engine_drain(ring_of(s)); // all that it will send again is counted: it has claimed that, and writes no more
         return false;
+    }
     if (result == -FI_EIO)
         violation(s, "a cut behind what was written");
     engine_drain(ring_of(s)); // what was accepted is counted

@@ -9,13 +9,16 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "compat/src/base/probes.hpp"
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/sharing/open_file.hpp"
+#include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -24,13 +27,17 @@ namespace {
 
 constexpr int kTries = 8; // while acknowledgements or segments come in between
 
-bool read_info(int fd, tcp_info &info)
+bool read_counts(int fd, tcp_info &info)
 {
     socklen_t size = sizeof info;
     info = {};
     return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-           size >= offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received &&
-           info.tcpi_state != kClose;
+           size >= offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received;
+}
+
+bool read_info(int fd, tcp_info &info)
+{
+    return read_counts(fd, info) && info.tcpi_state != kClose;
 }
 
 // The peer's FIN is in tcpi_bytes_received as a byte.
@@ -77,6 +84,27 @@ bool kernel_read(const Stream &s, std::uint64_t &bytes)
         return false;
     bytes = info.tcpi_bytes_received - count_fin(info) - static_cast<std::uint64_t>(queued);
     return true;
+}
+
+// Where the library at the other end has reset the connection, the kernel has said so to whoever asked first. What is
+// known to come before the end tells whether some of it is missing. Between hosts nobody knows how much comes; but a
+// FIN is counted as a byte behind those that were read, and stays counted. (Where other processes have read some, or a
+// call that the library doesn't count, the kernel is believed.) On one host a program's own reset is told as by the
+// kernel: once, to whoever asks first.
+bool has_ended_early(const Stream &s)
+{
+    const Receiver &rx = s.rx;
+    const std::uint64_t read = rx.kernel_bytes.load(std::memory_order_relaxed);
+    const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
+    const bool has_span_behind = start != kNone && rx.path.load(std::memory_order_relaxed) == Path::kKernel;
+    const std::uint64_t owed =
+        std::max(rx.kernel_owes.load(std::memory_order_relaxed), has_span_behind ? start : std::uint64_t{0});
+    const bool needs_fin = s.evaluated && s.port == nullptr && !transport(s).ordered; // the peer may offload it
+    tcp_info info;
+    if ((owed <= read && !needs_fin) || sandboxed() ||
+        !read_counts(live_fd(s, s.any_fd.load(std::memory_order_relaxed)), info) || info.tcpi_state != kClose)
+        return false;
+    return info.tcpi_bytes_received < owed || (needs_fin && info.tcpi_bytes_received == read);
 }
 
 namespace {

@@ -53,9 +53,24 @@ void send_due(Stream &s)
     send_if(rx.leave_due, s, Tag::kLeave);
 }
 
+// connect(AF_UNSPEC) sends RST, and leaves ECONNRESET for the program's next call. Some kernels refuse it while a
+// thread waits in a receive, which SHUT_RD ends without a word to the peer: to the peer a FIN would be an end.
+bool reset_connection(int fd)
+{
+    constexpr int kTries = 10; // a millisecond apart: locks may be held
+    sockaddr unspecified = {};
+    unspecified.sa_family = AF_UNSPEC;
+    for (int i = 0; libc::real.connect(fd, &unspecified, sizeof unspecified) != 0; ++i) {
+        if (errno != EBUSY || i == kTries)
+            return false;
+        libc::real.shutdown(fd, SHUT_RD);
+        libc::uncancelled::poll(nullptr, 0, 1);
+    }
+    return true;
+}
+
 } // namespace
 
-// connect(AF_UNSPEC) sends RST, and leaves ECONNRESET for the program's next call.
 void abort_stream(Stream &s, const char *why)
 {
     if (s.aborted.exchange(true, std::memory_order_acq_rel))
@@ -64,9 +79,7 @@ void abort_stream(Stream &s, const char *why)
     const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
     char name[kNameMax];
     VMA_LOG(kWarn, "%s: connection reset: %s, and bytes may have been lost", connection_name(s, name), why);
-    sockaddr unspecified = {};
-    unspecified.sa_family = AF_UNSPEC;
-    if (libc::real.connect(fd, &unspecified, sizeof unspecified) != 0) {
+    if (!reset_connection(fd)) {
         libc::real.shutdown(fd, SHUT_RDWR);
         s.pending_error.store(ECONNRESET, std::memory_order_relaxed);
     }

@@ -4,13 +4,16 @@
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/libc/real.hpp"
 #include "compat/src/offload/remote_connect.hpp"
+#include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
 #include "fabtests/patience.hpp"
@@ -111,6 +114,70 @@ void a_reset_is_never_an_end(void **)
     receive_all(pair.b, pair.a);
     expect_receive(pair.b, -1, ECONNRESET);
     expect_receive(pair.b, -1, ECONNRESET);
+}
+
+// Who leaves has waited a second for the answer, and resets the connection; the other one has said all, and heard all.
+// Its kernel tells that once, here to a send.
+void a_reset_by_who_gives_up_is_no_end(void **)
+{
+    Offloaded pair;
+    sock::start_leaving(*pair.a.s, sock::Heir::kLibrary);
+    while (!pair.b.s->rx.final_seen || !pair.b.s->tx.final_sent)
+        sock::engine_poll();
+    sock::abort_stream(*pair.a.s, "a test");
+    const char byte = 0;
+    ssize_t sent = 0;
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+    while ((sent = sock::send(*pair.b.s, pair.b.fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL)) >= 0 || errno == EAGAIN)
+        assert_true(sock::now_ns() < until);
+    assert_int_equal(errno, ECONNRESET);
+    assert_false(pair.b.s->aborted.load());
+    expect_receive(pair.b, -1, ECONNRESET);
+    expect_receive(pair.b, -1, ECONNRESET);
+}
+
+// A FIN behind which both have gone, so that the kernel knows the connection no more, is an end.
+void an_end_of_both_is_an_end(void **)
+{
+    Offloaded pair;
+    for (End *end : {&pair.a, &pair.b})
+        assert_int_equal(sock::shut_down(*end->s, end->fd, SHUT_WR), 0);
+    for (End *end : {&pair.a, &pair.b}) {
+        const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+        while (sock::tcp_state(end->fd) != sock::kClose && sock::now_ns() < until)
+            sched_yield(); // but who was first may have a time-wait for a while, of which a socket says the same
+        expect_receive(*end, 0, 0);
+        expect_receive(*end, 0, 0);
+    }
+}
+
+// Some kernels refuse to reset a connection while a thread waits for its bytes. A FIN instead would be an end.
+decltype(&::connect) g_kernels_connect;
+int g_refusals;
+
+int connect_while_others_wait(int fd, const sockaddr *address, socklen_t length)
+{
+    if (g_refusals == 0)
+        return g_kernels_connect(fd, address, length);
+    --g_refusals;
+    errno = EBUSY;
+    return -1;
+}
+
+void a_reset_that_the_kernel_puts_off(void **)
+{
+    Pair pair;
+    assert_true(offload(pair));
+    drain(pair);
+    g_kernels_connect = libc::real.connect;
+    g_refusals = 3;
+    libc::real.connect = connect_while_others_wait;
+    sock::abort_stream(*pair.b.s, "a test");
+    libc::real.connect = g_kernels_connect;
+    assert_int_equal(g_refusals, 0);
+    pollfd p = {pair.a.fd, POLLRDHUP, 0};
+    assert_int_equal(::poll(&p, 1, static_cast<int>(patience::seconds()) * 1000), 1);
+    assert_int_equal(p.revents & POLLERR, POLLERR);
 }
 
 // All is said in both directions: nothing can be missing.
@@ -233,6 +300,9 @@ int main()
         cmocka_unit_test(failed_device_resets_both_after_what_arrived),
         cmocka_unit_test(a_reset_that_the_sender_has_heard),
         cmocka_unit_test(a_reset_is_never_an_end),
+        cmocka_unit_test(a_reset_by_who_gives_up_is_no_end),
+        cmocka_unit_test(an_end_of_both_is_an_end),
+        cmocka_unit_test(a_reset_that_the_kernel_puts_off),
         cmocka_unit_test(failed_device_after_both_finals_does_no_harm),
         cmocka_unit_test(peer_that_never_came_does_no_harm),
         cmocka_unit_test(a_receive_that_is_being_counted_misses_nothing),

@@ -51,6 +51,9 @@ void end_of_input(unsigned p, int error)
     reader.ended = true;
     if (g_world.kernel[p].disconnected && error == 0)
         report("an end, where the library has reset the connection");
+    if (g_world.kernel[p].reset && error == 0 && reader.received != writer.accepted &&
+        (g_world.between_hosts || !writer.dead))
+        report("an end, where bytes went with a reset");
     if (g_world.may_reset)
         return;
     if (error != 0)

@@ -331,7 +331,7 @@ bool can_move(unsigned from)
     const Pipe &pipe = g_world.pipes[from];
     if (pipe.arrived != pipe.sent)
         return g_world.kernel[peer_of(from)].gone || pipe.arrived - pipe.read < pipe.receive_room;
-    return pipe.fin_sent && !pipe.fin_arrived;
+    return pipe.fin_sent && !pipe.fin_arrived && !g_world.kernel[peer_of(from)].reset;
 }
 
 void move(unsigned from)
@@ -351,7 +351,7 @@ void move(unsigned from)
     const std::uint32_t used = pipe.arrived - pipe.read;
     const std::uint32_t room = pipe.receive_room > used ? pipe.receive_room - used : 0;
     pipe.arrived += std::min(room, pipe.sent - pipe.arrived);
-    if (pipe.arrived == pipe.sent)
+    if (pipe.arrived == pipe.sent && !g_world.kernel[to].reset)
         pipe.fin_arrived = pipe.fin_sent;
 }
 
