@@ -111,17 +111,19 @@ public:
     }
 
     // A call's first look, which must not starve either side. `mixed`: there is something that only the kernel knows
-    // of, and the program shall hear of it in the same call if there is time for it.
+    // of, and the program shall hear of it in the same call if there is time for it. Else the kernel may still have
+    // something of accelerated sockets that nobody tells (a datagram, the end of a peer that was killed): who is in no
+    // hurry hears of that in the same call, too.
     bool due_at_call(bool mixed)
     {
         const std::uint32_t call = share_.calls.load(std::memory_order_relaxed) + 1;
         share_.calls.store(call, std::memory_order_relaxed);
         if (!mixed)
-            return call % std::max(looks_, kLeast) == 0;
-        return begin(call % skip_ == 0 || (looks_ < kRarely && rested()));
+            return begin(call % std::max(looks_, kLeast) == 0 || (looks_ < kRarely && rested(kTimesAlone)));
+        return begin(call % skip_ == 0 || (looks_ < kRarely && rested(kTimes)));
     }
 
-    bool due_in_spin() { return ++count_ >= looks_ && begin(rested()); }
+    bool due_in_spin() { return ++count_ >= looks_ && begin(rested(kTimes)); }
 
     void done() // the look that was due
     {
@@ -137,12 +139,13 @@ private:
     static constexpr std::uint32_t kRarely = 1024;
     static constexpr std::uint32_t kLeast = 10;
     static constexpr std::uint64_t kTimes = 10;
+    static constexpr std::uint64_t kTimesAlone = 100;
     static constexpr std::uint64_t kLongest = 30000; // 10 us
 
-    bool rested() const
+    bool rested(std::uint64_t times) const
     {
         return ticks() - share_.last.load(std::memory_order_relaxed) >=
-               share_.cost.load(std::memory_order_relaxed) * kTimes;
+               share_.cost.load(std::memory_order_relaxed) * times;
     }
     bool begin(bool due)
     {

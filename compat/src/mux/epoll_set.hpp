@@ -87,6 +87,7 @@ struct alignas(64) Set {
     // Something has come, or is about to, since the kernel was asked, that may be later than what that has.
     std::atomic<bool> kernel_first{true};
     std::atomic<bool> always_asks{false}; // of some that it has, or had, nobody tells that
+    std::atomic<bool> tells_ends{false};  // an entry of it asks for EPOLLRDHUP, or did
     std::atomic<std::uint32_t> added{0};  // untracked descriptors, at least so many as are in it
     std::atomic<std::uint32_t> moving{0}; // entries on their way between the kernel's set and ours; written with `lock`
     KernelShare kernel_share;

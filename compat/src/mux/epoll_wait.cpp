@@ -281,8 +281,9 @@ private:
     {
         const unsigned found = poll_engine(set_);
         const sock::RingMask rings = set_.rings.load(std::memory_order_relaxed);
-        if ((rings & (rings - 1)) != 0 && found != 0) [[unlikely]]
-            drain_rings(set_);
+        const bool several = (rings & (rings - 1)) != 0;
+        if (found != 0 && (several || set_.tells_ends.load(std::memory_order_relaxed))) [[unlikely]]
+            drain_rings(set_); // likewise an END, which comes last
         return found;
     }
 

@@ -89,6 +89,7 @@ bool PollWait::classify()
 {
     frame_.looked_count = 0;
     muted_ = false;
+    ends_ = false;
     for (nfds_t i = 0; i < count_; ++i) {
         kernel_[i] = {fds_[i].fd, fds_[i].events, 0};
         sock::Socket *socket = nullptr;
@@ -107,6 +108,7 @@ bool PollWait::classify()
         looked.fd = fds_[i].fd;
         looked.index = static_cast<std::uint32_t>(i);
         looked.interest = bits(fds_[i].events);
+        ends_ |= (looked.interest & POLLRDHUP) != 0;
         kernel_[i].events = to_short(kernel_interest(looked));
         kernel_[i].fd = set != nullptr ? -1 : looked.fd; // looking into a set asks the kernel too
     }
@@ -215,6 +217,8 @@ int PollWait::look(KernelTurn &kernel, bool kernel_first)
     rings_ = rings();
     left_ |= rings_;
     sure_ = sock::engine_poll(rings_) == 0;
+    if (ends_ && !sure_)
+        sock::engine_drain(rings_); // an END may be behind what one look takes, or be with another thread
     if (!kernel_first) {
         const int n = ours_fast();
         if (n <= 0 || !kernel_may_be_earlier())

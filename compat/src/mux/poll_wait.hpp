@@ -71,6 +71,7 @@ private:
     WaitCount counted_;
     const std::uint32_t handlers_ = libc::signal_counts().all;
     bool sure_ = false; // nothing was in the engine's queue at the last look
+    bool ends_ = false; // the program asks for the end of a peer's bytes
     pollfd *kernel_ = nullptr;
     Looked *looked_ = nullptr;
     sock::RingMask rings_ = sock::kMainRing; // of the last look

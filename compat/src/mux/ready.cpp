@@ -136,12 +136,16 @@ std::uint32_t look_at(Set &set, Picked &picked)
         return set_readable(*static_cast<Set *>(picked.source)) ? (EPOLLIN | EPOLLRDNORM) & mask : 0;
     if ((picked.events & EPOLLET) != 0)
         mask |= EPOLLRDHUP; // for repeated()
+    if ((picked.events & EPOLLRDHUP) != 0 && !set.tells_ends.load(std::memory_order_relaxed)) [[unlikely]]
+        set.tells_ends.store(true, std::memory_order_relaxed);
     sock::Socket &s = *static_cast<sock::Socket *>(picked.source);
     std::uint32_t found = sock::ready_events(s, picked.fd, mask) & mask;
     if ((picked.events & EPOLLET) != 0 && (mask & EPOLLIN) != 0 && found != 0 && (found & EPOLLIN) == 0) [[unlikely]]
         found = look_behind(set, picked, mask);
     found = sock::screen_events(s, picked.fd, found);
-    if (found == 0 && sock::waits_for_kernel(s, mask & (EPOLLIN | EPOLLRDNORM)))
+    // Of an end also where there are bytes before it to tell of.
+    const std::uint32_t awaited = (found == 0 ? mask & (EPOLLIN | EPOLLRDNORM) : 0) | (mask & EPOLLRDHUP);
+    if (sock::waits_for_kernel(s, awaited))
         set.kernel_waits.store(kWaitsForKernel, std::memory_order_relaxed);
     return is_premature(picked, s, found) ? 0 : found;
 }

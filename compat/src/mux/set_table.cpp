@@ -115,6 +115,7 @@ void reset(Set &set) // from the pool: nobody else knows it
     set.taken = 0;
     set.kernel_first = true;
     set.always_asks = false;
+    set.tells_ends = false;
     set.tracked = 0;
     set.added = 0;
     set.filter = false;

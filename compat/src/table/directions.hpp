@@ -102,6 +102,7 @@ struct Receiver {
     bool leaving = false;                        // we cut, or say RETURN: no span comes after this one
     bool cut = false;                            // the peer can write nothing more, and all that it wrote is counted
     bool span_over = false;                      // since a call has begun to read; rx_lock
+    std::atomic<bool> ended{false};              // END came, and no START since
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
     const std::uint8_t *base = nullptr;          // our region
@@ -128,6 +129,7 @@ struct Receiver {
         uncredited_writes = 0;
         start_at = kNone;
         end_at = kNone;
+        ended = false;
         returning = false;
         credit_due = false;
         leaving = false;

@@ -57,6 +57,15 @@ bool sends_blocked(const Stream &s)
            (s.tx.unseen.load(std::memory_order_relaxed) != 0 && !s.endpoint_down.load(std::memory_order_acquire));
 }
 
+// The peer has said END, and has not begun anew: where that was by shutdown() or close(), its FIN or reset is there, or
+// comes at once, and the kernel alone tells it. Likewise that both directions are shut, once ours is. `known`: of
+// kernel_state.
+bool awaits_end(const Stream &s, std::uint32_t known)
+{
+    return s.rx.ended.load(std::memory_order_acquire) &&
+           ((known & POLLRDHUP) == 0 || ((known & POLLHUP) == 0 && s.send_shut.load(std::memory_order_relaxed)));
+}
+
 // The end stays. An error is over once the kernel doesn't say it any more, whoever has taken it, unless it has told one
 // since `known` was read.
 void learn_state(Stream &s, std::uint32_t known, std::uint32_t kernel)
@@ -90,6 +99,8 @@ namespace tcp {
 bool waits_for_kernel(const Socket &socket, std::uint32_t interest)
 {
     const Stream &s = as_stream(socket);
+    if ((interest & POLLRDHUP) != 0 && awaits_end(s, s.kernel_state.load(std::memory_order_relaxed))) [[unlikely]]
+        return true;
     return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
 }
 
@@ -175,14 +186,16 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
         events = 0;
     if (events == 0 && rx_endpoint) // another thread may have read the last byte of a span in between
         rx_endpoint = receives_by_endpoint(s);
-    std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
+    const bool end_due = awaits_end(s, known);
+    std::uint32_t ask = (interest & (POLLRDHUP | POLLPRI)) | (end_due ? POLLRDHUP : 0);
     if ((interest & kIn) != 0 && (!rx_endpoint || news))
         ask |= interest & kIn;
     if ((interest & kOut) != 0 && !tx_endpoint && !sends_blocked(s))
         ask |= interest & kOut;
     if (tx_endpoint && (interest & kOut) != 0 && has_room(s))
         events |= kOut;
-    if (news || (known & POLLERR) != 0 || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
+    const std::uint32_t comes_along = POLLPRI | (rx_endpoint ? POLLRDHUP : 0); // alone no reason to ask
+    if (news || end_due || (known & POLLERR) != 0 || (ask & ~comes_along) != 0) {
         const std::uint32_t kernel = kernel_events(s, fd, ask);
         events |= kernel;
         learn_state(s, known, kernel);

@@ -75,6 +75,7 @@ void on_end(Stream &s, std::uint64_t total)
     const bool answer = total == rx.consumed.load(std::memory_order_acquire);
     rx.written.store(total, std::memory_order_release); // what stood behind was taken back
     forget_unread(s, total - rx.consumed.load(std::memory_order_acquire));
+    rx.ended.store(true, std::memory_order_release);
     rx.end_at.store(total, std::memory_order_release);
     if (!answer) // it ended by itself before it saw our RETURN: the rest is in the ring
         rx.returning.store(false, std::memory_order_release);
@@ -85,7 +86,7 @@ void on_end(Stream &s, std::uint64_t total)
     constexpr std::uint32_t kTold = POLLRDHUP | POLLHUP | POLLERR; // above them it is counted
     const bool heard =
         s.kernel_news.load(std::memory_order_acquire) || (s.kernel_state.load(std::memory_order_relaxed) & kTold) != 0;
-    notify(s, POLLIN | POLLOUT | (transport(s).ordered && !heard ? kBeforeEnd : 0));
+    notify(s, POLLIN | POLLOUT | POLLRDHUP | (transport(s).ordered && !heard ? kBeforeEnd : 0));
 }
 
 } // namespace
@@ -112,6 +113,7 @@ void handle_tag(Stream &s, std::uint64_t tag, std::size_t len)
             violation(s, "a span starts before bytes that came by the kernel");
             return;
         }
+        s.rx.ended.store(false, std::memory_order_relaxed);
         s.rx.start_at.store(value, std::memory_order_release);
         g_due.add(s.index); // until it is known where it is
         transport(s).start_came(s);

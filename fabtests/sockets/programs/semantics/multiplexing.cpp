@@ -104,6 +104,36 @@ SCENARIO(poll_levels)
     show_polls(me, "nothing asked", {{me.fd, 0, 0}});
 }
 
+// The end of the peer's bytes stands beside bytes that are unread, and room to send, from the first look on.
+SCENARIO(end_beside_what_is_there)
+{
+    if (me.server) {
+        send_text(me.fd, "abc");
+        must(::shutdown(me.fd, SHUT_WR), "shutdown");
+        me.step();
+        me.step();
+        return;
+    }
+    me.step();
+    ::usleep(10000); // until the kernel has it
+    for (int i = 0; i < 4; ++i) {
+        pollfd p{me.fd, POLLIN | POLLOUT | POLLRDHUP, 0};
+        ::poll(&p, 1, 0);
+        me.say("poll: %s", event_names(static_cast<unsigned short>(p.revents)).c_str());
+    }
+    const int set = must(::epoll_create1(0), "epoll_create1");
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+    must(::epoll_ctl(set, EPOLL_CTL_ADD, me.fd, &event), "epoll_ctl");
+    for (int i = 0; i < 4; ++i) {
+        event.events = 0;
+        ::epoll_wait(set, &event, 1, 0);
+        me.say("epoll_wait: %s", event_names(event.events).c_str());
+    }
+    ::close(set);
+    me.step();
+}
+
 SCENARIO(poll_writable)
 {
     if (me.server) {
