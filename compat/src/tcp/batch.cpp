@@ -2,10 +2,12 @@
 // recvmmsg() and sendmmsg(): one message after the other, and what the kernel alone can move in one call of its own.
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <time.h>
 
 #include <algorithm>
 
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -47,13 +49,24 @@ private:
 };
 
 // What ends a call that has taken messages is told by the next one, as recvmmsg() does for any protocol: also that a
-// buffer of the program's was no good. (Of a stream that is left out: the kernel gives out the bytes before it.)
+// buffer of the program's was no good. Of a stream poll() tells of it meanwhile, and a receive only behind all bytes.
 void leave_for_next_call(Socket &s, int error)
 {
-    if (error == EFAULT && protocol(s).messages)
-        s.pending_error.store(error, std::memory_order_relaxed);
-    else
-        keep_error(s, error);
+    if (error != EFAULT)
+        return keep_error(s, error);
+    s.pending_error.store(error, std::memory_order_relaxed);
+    if (!protocol(s).messages)
+        note_kernel_events(s, POLLERR);
+}
+
+// An error that is pending ends recvmmsg() before it looks for bytes, be they older (do_recvmmsg() of the kernel's), and
+// is over then. A receive of a stream tells it behind them, so nobody has asked yet.
+int error_of_stream(Socket &s, int fd)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    const bool is_known = get_option(s, fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0;
+    return is_known ? error : 0;
 }
 
 } // namespace
@@ -68,6 +81,11 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
     if (!is_screened(s) && protocol(s).receive_messages_at_once(s, fd, messages, count, flags, timeout, n))
         return n;
     libc::test_cancel(); // not behind a message that is taken
+    if (!protocol(s).messages && !sandboxed() && (flags & MSG_ERRQUEUE) == 0)
+        if (const int error = error_of_stream(s, live_fd(s, fd)); error != 0) {
+            errno = error;
+            return -1;
+        }
     Remaining remaining(timeout);
     unsigned done = 0;
     const unsigned wanted = std::min(count, kMostMessages);
@@ -82,8 +100,8 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
         ++done;
         if ((flags & MSG_WAITFORONE) != 0)
             flags |= MSG_DONTWAIT;
-        if (remaining.used_up())
-            break;
+        if (remaining.used_up() || (messages[done - 1].msg_hdr.msg_flags & MSG_OOB) != 0)
+            break; // urgent data ends it, too
         if (!is_screened(s) && done < wanted && protocol(s).only_kernel_brings(s)) {
             n = libc::real.recvmmsg(live_fd(s, fd), messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
             if (n > 0)

@@ -9,8 +9,10 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/rings.hpp"
+#include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/offload/offload_habit.hpp"
+#include "compat/src/table/accounting.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
 
@@ -65,6 +67,15 @@ bool take_alone(Stream &s)
     return s.port != nullptr || take_kernel_counts(s); // else perhaps the next time: bytes may have been under way
 }
 
+// Of one that is the kernel's for good, all of recvmmsg() is.
+bool receive_messages_at_once(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n)
+{
+    if (s.mode.load(std::memory_order_acquire) != Mode::kKernel || as_stream(s).aborted.load(std::memory_order_relaxed))
+        return false;
+    n = by_os_received(s, messages, libc::real.recvmmsg(fd, messages, count, flags, timeout), flags);
+    return true;
+}
+
 const char *device_name(const Stream &s)
 {
     return s.device != nullptr ? s.device->name : "";
@@ -103,7 +114,7 @@ template <typename Result, typename... Rest, Result (*kFunction)(const Stream &,
     .receive_from = Of<tcp::receive_from>::call,
     .receive_msg = tcp::receive_msg,
     .send_messages_at_once = [](Socket &, int, mmsghdr *, unsigned, int, int &) { return false; },
-    .receive_messages_at_once = [](Socket &, int, mmsghdr *, unsigned, int, timespec *, int &) { return false; },
+    .receive_messages_at_once = tcp::receive_messages_at_once,
     .only_kernel_brings = [](const Socket &) { return false; },
     .bytes_readable = Of<tcp::bytes_readable>::call,
     .bytes_unsent = Of<tcp::bytes_unsent>::call,

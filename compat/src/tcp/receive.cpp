@@ -55,6 +55,17 @@ ssize_t kernel_received(const Stream &s, ssize_t n, int flags)
     return by_os_received(s, n < 0 ? give(n) : n, flags);
 }
 
+// The error that the program has not been told, where the kernel has no bytes before it: those come first. (But for who
+// waits for all: the kernel would have it wait on.)
+int error_behind_bytes(Stream &s, int fd, int flags)
+{
+    int queued = 0;
+    if (s.pending_error.load(std::memory_order_relaxed) == 0) [[likely]]
+        return 0;
+    const bool first = (flags & MSG_WAITALL) == 0 && libc::real.ioctl(live_fd(s, fd), FIONREAD, &queued) == 0;
+    return first && queued != 0 ? 0 : take_error(s);
+}
+
 // `receive(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Receive>
 [[gnu::noinline]] bool receive_in_kernel(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
@@ -63,7 +74,7 @@ template <typename Receive>
         const Call call(s, CallKind::kBlockedReceive);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
-        const int error = take_error(s);
+        const int error = error_behind_bytes(s, fd, flags);
         n = error != 0 ? give(-error) : kernel_received(s, by_live_fd(s, fd, receive), flags);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
             count_received(s, static_cast<std::uint64_t>(n));

@@ -125,10 +125,16 @@ std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec
 
 namespace {
 
+// What is said where nothing is to be read now: `n`, or the error that the program has not been told, as the kernel has
+// it behind all bytes. A call that has got some leaves it to the next one.
+ssize_t behind_bytes(Stream &s, std::size_t skip, ssize_t n)
+{
+    const int error = skip == 0 ? take_error(s) : 0;
+    return error != 0 ? -error : n;
+}
+
 ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
 {
-    if (const int error = take_error(s))
-        return -error;
     iovec parts[64];
     msghdr part = *msg;
     if (skip != 0 || limit != kNone) {
@@ -139,8 +145,8 @@ ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int fla
         received_by_kernel(s, libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT));
     if (n > 0)
         by_os_received(s, n, flags);
-    if (n < 0)
-        return n;
+    if (const ssize_t untold = n > 0 ? n : behind_bytes(s, skip, n); untold < 0)
+        return untold;
     msg->msg_namelen = part.msg_namelen;
     msg->msg_flags = part.msg_flags;
     msg->msg_controllen = part.msg_controllen;
@@ -182,8 +188,10 @@ ssize_t consume_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int fla
     const bool ended = queued == 0 && kernel_ended(s, fd);
     engine_drain(ring_of(s));
     settle(s);
-    if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || (queued == 0 && !ended))
-        return -EAGAIN; // on the endpoint the caller looks again
+    if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
+        return -EAGAIN; // the caller looks again
+    if (queued == 0 && !ended)
+        return behind_bytes(s, skip, -EAGAIN);
     if (ended && rx.start_at.load(std::memory_order_acquire) == kNone && transport(s).may_bring_more(s))
         return -EAGAIN;
     if (queued == 0)
@@ -381,7 +389,7 @@ ssize_t consume_once(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags
     if (!by_endpoint())
         return consume_kernel(s, fd, msg, skip, flags);
     if (!readable())
-        return -EAGAIN;
+        return behind_bytes(s, skip, -EAGAIN);
     const ssize_t n = consume_endpoint(s, msg, skip, flags);
     if (n < 0) [[unlikely]]
         return n;

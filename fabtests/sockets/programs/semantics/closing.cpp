@@ -274,6 +274,43 @@ SCENARIO(reset_behind_data)
     me.step();
 }
 
+// recvmmsg() tells an error that is pending before it looks for bytes; a receive tells it behind them.
+SCENARIO(reset_behind_data_for_many)
+{
+    char buf[3][4] = {};
+    iovec parts[3] = {{buf[0], 4}, {buf[1], 4}, {buf[2], 4}};
+    mmsghdr many[3] = {};
+    for (int i = 0; i < 3; ++i) {
+        many[i].msg_hdr.msg_iov = &parts[i];
+        many[i].msg_hdr.msg_iovlen = 1;
+    }
+    if (me.server) {
+        send_text(me.fd, "twelve bytes");
+        me.step();
+        me.step();
+        const linger none{1, 0};
+        send_text(me.fd, "8 bytes!");
+        must(::setsockopt(me.fd, SOL_SOCKET, SO_LINGER, &none, sizeof none), "SO_LINGER");
+        ::close(me.fd);
+        me.step();
+        return;
+    }
+    me.step();
+    await_readable(me.fd, 12);
+    volatile std::uintptr_t nowhere = 1; // the compiler would see what is wrong
+    parts[1].iov_base = reinterpret_cast<void *>(nowhere);
+    me.show("recvmmsg to nowhere", ::recvmmsg(me.fd, many, 3, MSG_DONTWAIT, nullptr));
+    for (int i = 0; i < 3; ++i)
+        me.show("recv", ::recv(me.fd, buf, sizeof buf, MSG_DONTWAIT));
+    parts[1].iov_base = buf[1];
+    me.step();
+    me.step();
+    await_events(me.fd, POLLERR);
+    for (int i = 0; i < 3; ++i)
+        me.show("recvmmsg", ::recvmmsg(me.fd, many, 2, MSG_DONTWAIT, nullptr));
+    me.show("recv", ::recv(me.fd, buf, sizeof buf, MSG_DONTWAIT));
+}
+
 SCENARIO(linger_zero)
 {
     count_pipes();
