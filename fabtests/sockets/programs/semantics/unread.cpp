@@ -302,6 +302,34 @@ SCENARIO(unread_bytes_are_read_from_a_set_of_the_child)
     me.step();
 }
 
+// splice() takes the first bytes, whatever SO_PEEK_OFF says, and leaves its place where it is.
+SCENARIO(unread_bytes_are_spliced_behind_a_peek)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, true);
+        me.step();
+        return;
+    }
+    int ends[2];
+    char bytes[32] = {};
+    must(::pipe(ends), "pipe");
+    await_text(me, me.fd);
+    set_peek_offset(me, 3);
+    peek_on(me, "before", 4);
+    for (const std::size_t room : {std::size_t{5}, std::size_t{7}}) {
+        me.show("splice", ::splice(me.fd, nullptr, ends[1], nullptr, room, 0));
+        std::memset(bytes, 0, sizeof bytes);
+        me.show("read", ::read(ends[0], bytes, sizeof bytes - 1));
+        me.say("\"%s\"", bytes);
+        peek_on(me, "behind", 0);
+        peek_on(me, "behind", 2);
+    }
+    go_on(me);
+    await_readable(me.fd, kBytes - 12 + 15);
+    peek_on(me, "at the end", 20);
+    me.step();
+}
+
 // SO_PEEK_OFF (socket(7), Linux 6.9 for TCP): in front of the kernel's bytes, and from one process to the other.
 SCENARIO(unread_bytes_are_peeked_at_an_offset)
 {
