@@ -52,6 +52,8 @@ int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t 
     const int result = libc::by_kernel(real.connect(fd, address, length));
     const KeepErrno keep;
     const libc::NotCancelled whole;
+    if (result == 0 && disconnects(address, length))
+        sock::disconnected(s);
     const bool begun = result == 0 || errno == EINPROGRESS || errno == EINTR;
     if (begun)
         probe::connection(fd, result == 0 ? probe::Made::kConnected : probe::Made::kConnecting);

@@ -44,7 +44,7 @@ bool source_of(int fd, sock::Socket *&socket, Set *&set)
     set = socket == nullptr ? set_of(fd) : nullptr;
     if (set != nullptr && !is_taken(*set))
         set = nullptr;
-    return set != nullptr || (socket != nullptr && sock::is_offloaded(*socket));
+    return set != nullptr || (socket != nullptr && sock::tells_of_itself(*socket));
 }
 
 } // namespace

@@ -105,8 +105,9 @@ void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing =
 void stay_on_kernel(Socket &s)
 {
     share_for_good(s);
+    s.pinned.store(true, std::memory_order_release);
     Mode kernel_only = Mode::kKernelOnly;
-    if (s.mode.compare_exchange_strong(kernel_only, Mode::kKernel, std::memory_order_acq_rel)) {
+    if (s.mode.compare_exchange_strong(kernel_only, mode_without_endpoint(s), std::memory_order_acq_rel)) {
         s.kernel_reason = "another program holds it too";
         probe::fallback(s.any_fd.load(std::memory_order_relaxed), s.kernel_reason, false);
         tell_way(s);

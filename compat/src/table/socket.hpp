@@ -56,6 +56,7 @@ void forget(int fd);
 // A connect() was made on it, whatever it returned: the socket is a connector. `to` is nullptr if the kernel refused
 // it.
 void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length);
+void disconnected(Socket &s); // by connect() to no address: what is unread, and what was not told yet, goes with it
 void listening(Socket &s, int fd); // after listen()
 int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length);
 bool is_datagram(const Socket &s);
@@ -145,6 +146,7 @@ void unwatch(Watcher &w); // after return no notify() of w is running or will ru
 
 // True once an endpoint is connected: waits must then look at both paths (doc/stream-protocol.md).
 bool is_offloaded(const Socket &s);
+bool tells_of_itself(const Socket &s); // offloaded, or it owes an error that the kernel doesn't know any more
 
 // POLL* bits of `interest` (and POLLHUP/POLLERR/POLLNVAL always) that are true now, as poll() would give for this
 // socket; right for kernel-only sockets too. May make system calls when a direction is on the kernel; polls no engine.

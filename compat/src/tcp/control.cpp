@@ -391,6 +391,14 @@ ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned
     return written;
 }
 
+// The kernel has nothing more: the end, or the error that a call of the library's was told.
+ssize_t behind_all(Stream &s)
+{
+    const int error = take_error(s);
+    const ssize_t n = error != 0 ? -error : received_by_kernel(s, 0);
+    return n < 0 ? give(n) : n;
+}
+
 } // namespace
 
 ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::size_t len, unsigned flags)
@@ -398,7 +406,8 @@ ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::si
     pin_to_kernel(s, "splice");
     if (offloaded(s) && out_offset == nullptr && len != 0)
         return splice_by_copy(s, fd, pipe_fd, len, flags);
-    return libc::by_kernel(libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags));
+    const ssize_t n = libc::by_kernel(libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags));
+    return n == 0 && len != 0 && stream_of(s) != nullptr ? behind_all(*stream_of(s)) : n;
 }
 
 } // namespace vma::sock

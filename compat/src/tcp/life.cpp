@@ -188,6 +188,17 @@ void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
     open_early(as_stream(s), fd, &remote);
 }
 
+void disconnected(Socket &socket)
+{
+    Stream &s = as_stream(socket);
+    drop_rest(s);
+    const LockGuard guard(s.rx_lock);
+    s.pending_error.store(0, std::memory_order_relaxed);
+    s.aborted.store(false, std::memory_order_relaxed);
+    s.rx.kernel_owes.store(0, std::memory_order_relaxed);
+    s.rx.kernel_bytes.store(0, std::memory_order_relaxed);
+}
+
 void listening(Socket &s, int fd)
 {
     if (rules::exist() && rule_for_listener(fd))

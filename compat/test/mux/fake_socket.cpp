@@ -137,6 +137,11 @@ bool is_offloaded(const Socket &s)
     return s.offloaded.load(std::memory_order_seq_cst);
 }
 
+bool tells_of_itself(const Socket &s)
+{
+    return is_offloaded(s);
+}
+
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 {
     const std::uint32_t events = (s.bytes.load() > 0 ? kIn : 0) | (s.full.load() ? 0 : kOut);
