@@ -15,6 +15,7 @@ constinit const Multiplexers kMultiplexers = {
     .descriptor_closed = mux::descriptor_closed,
     .leave_sets = mux::leave_sets,
     .passed = mux::set_passed,
+    .before_exec = mux::before_exec,
     .fork_prepare = mux::fork_prepare,
     .fork_parent = mux::fork_parent,
     .fork_child = mux::fork_child,

@@ -369,4 +369,23 @@ void set_passed(int fd)
     show_as_asked(*set);
 }
 
+// As after a fork: the program that comes has the kernel's part of it alone.
+void before_exec()
+{
+    g_mux.pool.for_each([](Set &set) {
+        const bool none = set.pooled.load(std::memory_order_relaxed) || set.dead.load(std::memory_order_relaxed);
+        const int fd = none ? -1 : set.epfd.load(std::memory_order_relaxed);
+        if (fd < 0 || libc::is_private(fd))
+            return;
+        const int flags = libc::real.fcntl(fd, F_GETFD);
+        if (set.descriptors > 1 || (flags >= 0 && (flags & FD_CLOEXEC) == 0)) // of others the flag may differ
+            set_passed(fd);
+    });
+}
+
+bool have_been_sets()
+{
+    return g_mux.end.load(std::memory_order_acquire) != 0;
+}
+
 } // namespace vma::mux

@@ -319,6 +319,7 @@ void return_surviving_exec()
             share_for_good(*socket_by_index(index));
     });
     holders_before_exec();
+    kMultiplexers.before_exec();
 }
 
 void exec_failed()

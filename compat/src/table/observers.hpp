@@ -23,6 +23,7 @@ struct Multiplexers {
     bool (*descriptor_closed)(Socket &s, int fd, bool last);
     bool (*leave_sets)();
     void (*passed)(int fd);
+    void (*before_exec)();
     bool (*fork_prepare)();
     void (*fork_parent)();
     void (*fork_child)();
