@@ -59,8 +59,8 @@ void leave_for_next_call(Socket &s, int error)
         note_kernel_events(s, POLLERR);
 }
 
-// An error that is pending ends recvmmsg() before it looks for bytes, be they older (do_recvmmsg() of the kernel's), and
-// is over then. A receive of a stream tells it behind them, so nobody has asked yet.
+// An error that is pending ends recvmmsg() before it looks for bytes, as the kernel's do_recvmmsg() does, and is over
+// then. A receive of a stream tells it behind them, so nobody has asked yet.
 int error_of_stream(Socket &s, int fd)
 {
     int error = 0;

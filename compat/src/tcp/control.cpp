@@ -303,47 +303,42 @@ ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_
 
 namespace {
 
-// SO_PEEK_OFF is off meanwhile, and then as it was: splice() looks at the first bytes, whatever the option says, and takes
-// them without moving its place back, as a receive does (the kernel's tcp_splice_read(); sk_peek_offset_bwd() is for
-// receives alone).
+// SO_PEEK_OFF is off meanwhile, and then as it was: splice() looks at the first bytes, whatever the option says, and
+// takes them without moving its place back, as a receive does (the kernel's tcp_splice_read(); sk_peek_offset_bwd() is
+// for receives alone).
 class PeekFromFront
 {
 public:
-    PeekFromFront(Socket &s, int fd) : s_(s), fd_(fd)
+    PeekFromFront(Socket &s, int fd) : s_(s), fd_(fd) {}
+    PeekFromFront(const PeekFromFront &) = delete;
+    PeekFromFront &operator=(const PeekFromFront &) = delete;
+
+    void begin()
     {
         const libc::KeepErrno keep;
         socklen_t size = sizeof place_;
-        if (get_option(s, fd, SOL_SOCKET, SO_PEEK_OFF, &place_, &size) != 0)
+        if (get_option(s_, live_fd(s_, fd_), SOL_SOCKET, SO_PEEK_OFF, &place_, &size) != 0)
             place_ = kOff; // TCP before Linux 6.9
         if (place_ >= 0)
             set(kOff);
     }
-    ~PeekFromFront() { put_back(); }
-    PeekFromFront(const PeekFromFront &) = delete;
-    PeekFromFront &operator=(const PeekFromFront &) = delete;
-
-private:
-    static constexpr int kOff = -1;
-
-    void set(int place) { set_in_kernel(s_, live_fd(s_, fd_), SOL_SOCKET, SO_PEEK_OFF, &place, sizeof place); }
-    void put_back()
+    void end()
     {
         const libc::KeepErrno keep;
         if (place_ >= 0)
             set(std::exchange(place_, kOff));
     }
 
+private:
+    static constexpr int kOff = -1;
+
+    void set(int place) { set_in_kernel(s_, live_fd(s_, fd_), SOL_SOCKET, SO_PEEK_OFF, &place, sizeof place); }
+
     Socket &s_;
     const int fd_;
     int place_ = kOff;
-    const libc::WhenLeft<PeekFromFront, &PeekFromFront::put_back> left_{*this};
+    const libc::WhenLeft<PeekFromFront, &PeekFromFront::end> left_{*this};
 };
-
-ssize_t peek_from_front(Socket &s, int fd, void *bytes, std::size_t most, int flags)
-{
-    const PeekFromFront front(s, fd);
-    return receive(s, fd, bytes, most, MSG_PEEK | flags);
-}
 
 // Out of the way of the next receive.
 void take(Socket &s, int fd, void *bytes, ssize_t count)
@@ -354,15 +349,6 @@ void take(Socket &s, int fd, void *bytes, ssize_t count)
             return;
         count -= n;
     }
-}
-
-// Of datagrams the kernel's splice() is a receive.
-void take_past_peek(Socket &s, int fd, void *bytes, ssize_t count)
-{
-    if (protocol(s).messages)
-        return take(s, fd, bytes, count);
-    const PeekFromFront front(s, live_fd(s, fd));
-    take(s, fd, bytes, count);
 }
 
 // While bytes are left that the peer had sent by the endpoint before it ended that itself: they, and what stands before
@@ -380,13 +366,19 @@ ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned
         errno = EAGAIN;
         return -1;
     }
-    const ssize_t n = peek_from_front(s, fd, bytes, std::min(len, spare.size()), waits ? 0 : MSG_DONTWAIT);
+    PeekFromFront front(s, fd);
+    front.begin();
+    const ssize_t n = receive(s, fd, bytes, std::min(len, spare.size()), MSG_PEEK); // that flag is about the pipe alone
+    front.end();
     if (n <= 0)
         return n;
     const ssize_t written = libc::real.write(pipe_fd, bytes, static_cast<std::size_t>(n));
     if (written > 0) {
         const libc::KeepErrno keep;
-        take_past_peek(s, fd, bytes, written);
+        if (!protocol(s).messages) // of datagrams the kernel's splice() is a receive
+            front.begin();
+        take(s, fd, bytes, written);
+        front.end();
     }
     return written;
 }

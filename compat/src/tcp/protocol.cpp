@@ -68,7 +68,8 @@ bool take_alone(Stream &s)
 }
 
 // Of one that is the kernel's for good, all of recvmmsg() is.
-bool receive_messages_at_once(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n)
+bool receive_messages_at_once(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout,
+                              int &n)
 {
     if (s.mode.load(std::memory_order_acquire) != Mode::kKernel || as_stream(s).aborted.load(std::memory_order_relaxed))
         return false;

@@ -105,17 +105,17 @@ bool receive_kernel_only(Stream &s, int fd, msghdr *msg, int flags, ssize_t &n)
     return receive_kernel_only(s, fd, flags, n, [=](int live) { return libc::real.recvmsg(live, msg, flags); });
 }
 
-// A read of 0 bytes waits for input like any other, and then takes none of it.
+// A read of 0 bytes waits for input like any other, but once, whatever ends that, and then takes none of it.
 ssize_t receive_nothing(Stream &s, int fd, msghdr *msg, int flags)
 {
     Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
     const Call call(s, CallKind::kWait);
-    while (ready_events(s, live_fd(s, fd), POLLIN) == 0) {
-        const bool blocking = may_wait_for_input(s, flags);
-        const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look(ring_of(s)) != 0 ? 0 : -EAGAIN;
-        if (result != 0)
-            return give(result);
-    }
+    const bool blocking = may_wait_for_input(s, flags);
+    if (blocking && ready_events(s, live_fd(s, fd), POLLIN) == 0)
+        (void)wait_for(s, fd, POLLIN, wait);
+    while (!blocking && ready_events(s, live_fd(s, fd), POLLIN) == 0)
+        if (engine_look(ring_of(s)) == 0)
+            return give(-EAGAIN);
     msg->msg_namelen = 0;
     msg->msg_controllen = 0;
     msg->msg_flags = 0;

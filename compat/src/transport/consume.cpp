@@ -133,8 +133,20 @@ ssize_t behind_bytes(Stream &s, std::size_t skip, ssize_t n)
     return error != 0 ? -error : n;
 }
 
+// For a call that has got bytes already: 1, or what it ends with here. The kernel would tell an error to it that is for
+// the next call, of whatever process.
+ssize_t more_in_kernel(const Stream &s, int fd)
+{
+    int queued = 0;
+    if (libc::real.ioctl(fd, FIONREAD, &queued) != 0 || queued != 0)
+        return 1;
+    return kernel_ended(s, fd) ? 0 : -EAGAIN;
+}
+
 ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
 {
+    if (const ssize_t n = skip != 0 ? more_in_kernel(s, fd) : 1; n <= 0)
+        return n;
     iovec parts[64];
     msghdr part = *msg;
     if (skip != 0 || limit != kNone) {
