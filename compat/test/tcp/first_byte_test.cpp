@@ -101,7 +101,7 @@ struct SoonerThanTheCall {
     {
         char byte = 0;
         assert_int_equal(sock::send(*pair.a.s, pair.a.fd, "x", 1, 0), 1);
-        assert_int_equal(sock::recv(*pair.b.s, pair.b.fd, &byte, 1, 0), 1);
+        assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0), 1);
         pair.b.s->used = false;
     }
     void begin()

@@ -294,6 +294,13 @@ void end(pid_t child)
     assert_int_equal(::waitpid(child, nullptr, 0), child);
 }
 
+// All bytes of what the processes share, holes too: what is written is what counts.
+bool looks_as(const std::vector<std::byte> &seen, Queue &queue)
+{
+    const void *const world = &queue.world();
+    return std::memcmp(seen.data(), world, sizeof(World)) == 0;
+}
+
 // As if it were killed after each single instruction of some steps: what it has written so far is cleared away in a
 // copy, in which all frames must be free then, and once. With another process (this one is it) that gets what the
 // kernel can be told of so far, and is killed too.
@@ -326,7 +333,7 @@ void kill_after_each_instruction(bool beside_another)
                 for (int i = 0; i < 6; ++i)
                     queue.turn({1}, random);
             }
-            if (std::memcmp(seen.data(), &queue.world(), sizeof(World)) == 0)
+            if (looks_as(seen, queue))
                 continue;
             for (int i = 0; beside_another && i < 100 && queue.world().fill.level() != 0; ++i)
                 queue.turn({2}, random);
@@ -388,7 +395,7 @@ void killed_after_each_instruction_of_clearing_away(void **)
             assert_int_equal(::waitpid(child, &status, 0), child);
             if (WIFEXITED(status))
                 break;
-            if (std::memcmp(seen.data(), &queue.world(), sizeof(World)) == 0)
+            if (looks_as(seen, queue))
                 continue;
             std::memcpy(seen.data(), &queue.world(), sizeof(World));
             for (const unsigned first : {1U, 2U}) {
