@@ -19,7 +19,7 @@ ELSEWHERE = ("lab", "packages")  # stages of their own
 # order of events, the extra API, libfabric's conformance, MPI; the rest is for `check --all`.
 CORE = ("test_linkage.py", "test_world.py", "extra", "fabric", "posix/test_messages.py", "posix/test_order.py",
         *(f"sockets/test_{name}.py" for name in (
-            "bad_pointers", "conserve", "datagram_hostile", "datagrams", "event_order", "faults", "first_byte", "multicast", "offers", "programs",
+            "bad_pointers", "compared", "conserve", "datagram_hostile", "datagrams", "event_order", "faults", "first_byte", "multicast", "offers", "programs",
             "rules", "semantics", "short_connections", "stream_forms", "users")),
         *(f"util/test_{name}.py" for name in ("vma", "vma_lat", "vma_stats", "vmad_broker")))
 LONGEST = 40  # seconds of a unit

@@ -45,13 +45,18 @@ void go_on(Side &me)
     me.step();
 }
 
+void show_half(const Side &me, const char *who, int fd)
+{
+    char bytes[32] = {};
+    const ssize_t n = ::recv(fd, bytes, kHalf, MSG_DONTWAIT);
+    me.say("%s: \"%s\" (%zd)", who, bytes, n);
+}
+
 } // namespace fabtest
 
 namespace {
 
 using namespace fabtest;
-
-constexpr int kHalf = 11;
 
 void go_on_to_the_rest(Side &me)
 {
@@ -68,13 +73,6 @@ void show_what_is_there(const Side &me, const char *who, int fd)
     ::ioctl(fd, FIONREAD, &count);
     const ssize_t peeked = ::recv(fd, bytes, sizeof bytes - 1, MSG_PEEK | MSG_DONTWAIT);
     me.say("%s: %d to read, \"%s\" (%zd)", who, count, bytes, peeked);
-}
-
-void show_half(const Side &me, const char *who, int fd)
-{
-    char bytes[32] = {};
-    const ssize_t n = ::recv(fd, bytes, kHalf, MSG_DONTWAIT);
-    me.say("%s: \"%s\" (%zd)", who, bytes, n);
 }
 
 void set_peek_offset(const Side &me, int offset)
@@ -376,7 +374,7 @@ SCENARIO(unread_bytes_are_peeked_at_an_offset)
 
 SCENARIO(unread_bytes_are_passed)
 {
-    int ends[2];
+    int ends[2] = {-1, -1};
     if (!me.server)
         must(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), "socketpair");
     const pid_t child = me.server ? -1 : must(::fork(), "fork");
@@ -462,49 +460,4 @@ SCENARIO(unread_bytes_of_a_spawned_program)
     reap(me, child);
     show_half(me, "parent", me.fd);
     go_on_to_the_rest(me);
-}
-
-// Who closes last, and leaves something unread, resets the connection.
-SCENARIO(unread_bytes_stay_unread)
-{
-    if (me.server) {
-        send_and_fork(me, me.fd, false);
-        char byte;
-        me.show("recv", ::recv(me.fd, &byte, 1, 0));
-        return;
-    }
-    await_text(me, me.fd);
-    const pid_t child = must(::fork(), "fork");
-    if (child == 0) {
-        show_half(me, "child", me.fd);
-        ::close(me.fd);
-        ::_exit(0);
-    }
-    reap(me, child);
-    me.step();
-    ::close(me.fd);
-    me.step();
-}
-
-// The first to close it has left something; the other one reads it all.
-SCENARIO(unread_bytes_of_the_first_to_close)
-{
-    if (me.server) {
-        send_and_fork(me, me.fd, false);
-        char byte;
-        me.show("recv", ::recv(me.fd, &byte, 1, 0));
-        return;
-    }
-    await_text(me, me.fd);
-    const pid_t child = must(::fork(), "fork");
-    if (child == 0) {
-        ::close(me.fd);
-        ::_exit(0);
-    }
-    reap(me, child);
-    show_half(me, "parent", me.fd);
-    show_half(me, "parent", me.fd);
-    me.step();
-    ::close(me.fd);
-    me.step();
 }

@@ -72,3 +72,48 @@ SCENARIO(a_reset_behind_bytes_that_a_child_has_read)
 {
     reset_behind_unread(me, true, First::kReadByChild);
 }
+
+// Who closes last, and leaves something unread, resets the connection.
+SCENARIO(unread_bytes_stay_unread)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, false);
+        char byte;
+        me.show("recv", ::recv(me.fd, &byte, 1, 0));
+        return;
+    }
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        show_half(me, "child", me.fd);
+        ::close(me.fd);
+        ::_exit(0);
+    }
+    reap(me, child);
+    me.step();
+    ::close(me.fd);
+    me.step();
+}
+
+// The first to close it has left something; the other one reads it all.
+SCENARIO(unread_bytes_of_the_first_to_close)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, false);
+        char byte;
+        me.show("recv", ::recv(me.fd, &byte, 1, 0));
+        return;
+    }
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        ::close(me.fd);
+        ::_exit(0);
+    }
+    reap(me, child);
+    show_half(me, "parent", me.fd);
+    show_half(me, "parent", me.fd);
+    me.step();
+    ::close(me.fd);
+    me.step();
+}
