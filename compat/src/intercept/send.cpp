@@ -30,10 +30,8 @@ template <typename Send>
 // Descriptors that leave in a message of a UNIX socket: whoever gets them has only the kernel.
 void passing(const msghdr *message)
 {
-    if (message == nullptr)
+    if (!libc::faults_are_caught() || message == nullptr) // no socket of ours that could be one of them
         return;
-    if (!libc::faults_are_caught() && (!mux::have_been_sets() || !is_there_to_send(message)))
-        return; // nothing of ours that could be one of them
     if (libc::load_or(reinterpret_cast<const long &>(message->msg_controllen), 0L) == 0) [[likely]]
         return;
     if (!is_there_to_send(message) || message->msg_control == nullptr)

@@ -373,19 +373,22 @@ void set_passed(int fd)
 void before_exec()
 {
     g_mux.pool.for_each([](Set &set) {
-        const bool none = set.pooled.load(std::memory_order_relaxed) || set.dead.load(std::memory_order_relaxed);
-        const int fd = none ? -1 : set.epfd.load(std::memory_order_relaxed);
+        int fd = -1;
+        bool several = false;
+        {
+            const LockGuard guard(set.lock);
+            const bool is_alone = !set.pooled.load(std::memory_order_relaxed) &&
+                                  !set.dead.load(std::memory_order_relaxed) &&
+                                  set.shared.load(std::memory_order_relaxed) == 0; // else the kernel has it all
+            fd = is_alone ? set.epfd.load(std::memory_order_relaxed) : -1;
+            several = set.descriptors > 1;
+        }
         if (fd < 0 || libc::is_private(fd))
             return;
         const int flags = libc::real.fcntl(fd, F_GETFD);
-        if (set.descriptors > 1 || (flags >= 0 && (flags & FD_CLOEXEC) == 0)) // of others the flag may differ
+        if (several || (flags >= 0 && (flags & FD_CLOEXEC) == 0)) // of others the flag may differ
             set_passed(fd);
     });
-}
-
-bool have_been_sets()
-{
-    return g_mux.end.load(std::memory_order_acquire) != 0;
 }
 
 } // namespace vma::mux

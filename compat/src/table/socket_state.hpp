@@ -149,10 +149,19 @@ inline int take_error(Socket &s)
 
 // Of a call that has sent or received something already: it is for the next call, to which the kernel doesn't tell it
 // again.
+inline void owe_error(Socket &s, int error)
+{
+    s.pending_error.store(error, std::memory_order_relaxed);
+    Mode kernel = Mode::kKernel; // where nobody would look for it; as in mode_without_endpoint()
+    if (s.mode.load(std::memory_order_relaxed) == kernel) [[unlikely]] {
+        s.pinned.store(true, std::memory_order_release);
+        s.mode.compare_exchange_strong(kernel, Mode::kKernelOnly, std::memory_order_acq_rel);
+    }
+}
 inline void keep_error(Socket &s, int error)
 {
     if (error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT)
-        s.pending_error.store(error, std::memory_order_relaxed);
+        owe_error(s, error);
 }
 
 // What a socket is that has no endpoint (any more). One that owes the program an error stays kernel-only: on the kernel

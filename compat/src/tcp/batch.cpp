@@ -54,7 +54,7 @@ void leave_for_next_call(Socket &s, int error)
 {
     if (error != EFAULT)
         return keep_error(s, error);
-    s.pending_error.store(error, std::memory_order_relaxed);
+    owe_error(s, error);
     if (!protocol(s).messages)
         note_kernel_events(s, POLLERR);
 }

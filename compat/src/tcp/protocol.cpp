@@ -71,7 +71,10 @@ bool take_alone(Stream &s)
 bool receive_messages_at_once(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout,
                               int &n)
 {
-    if (s.mode.load(std::memory_order_acquire) != Mode::kKernel || as_stream(s).aborted.load(std::memory_order_relaxed))
+    const Stream &stream = as_stream(s);
+    const bool may_be_lost = stream.aborted.load(std::memory_order_relaxed) || stream.remote ||
+                             stream.rx.kernel_owes.load(std::memory_order_relaxed) != 0;
+    if (s.mode.load(std::memory_order_acquire) != Mode::kKernel || may_be_lost) // the end has to be looked at
         return false;
     n = by_os_received(s, messages, libc::real.recvmmsg(fd, messages, count, flags, timeout), flags);
     return true;

@@ -172,25 +172,6 @@ std::uint32_t with_all_before_end(Stream &s, int fd, std::uint32_t events)
     return events & ~(kEnd | (empty ? kIn : 0));
 }
 
-// SO_RCVLOWAT gives a stream to the kernel, which counts its own bytes alone: those that are left in memory come before
-// them.
-[[gnu::noinline]] bool is_too_little(const Stream &s, int fd)
-{
-    if (s.receive_shut.load(std::memory_order_relaxed))
-        return false;
-    int least = 1;
-    int queued = 0;
-    socklen_t size = sizeof least;
-    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, &size) != 0 || least <= 1 ||
-        libc::real.ioctl(fd, FIONREAD, &queued) != 0)
-        return false;
-    const Receiver &rx = s.rx;
-    const std::uint64_t left = rx.leftovers != nullptr ? rx.written.load(std::memory_order_relaxed) -
-                                                             rx.consumed.load(std::memory_order_relaxed)
-                                                       : 0;
-    return left + shared_left(s) + static_cast<std::uint64_t>(queued) < static_cast<std::uint64_t>(least);
-}
-
 } // namespace
 
 namespace tcp {
@@ -206,7 +187,7 @@ std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest)
     bool rx_endpoint = receives_by_endpoint(s);
     const bool tx_endpoint = sends_by_endpoint(s);
     std::uint32_t events = endpoint_in(s);
-    if (events != 0 && (!transport(s).confirm_input(s) || (s.endpoint == nullptr && is_too_little(s, fd))))
+    if (events != 0 && !transport(s).confirm_input(s))
         events = 0;
     if (events == 0 && rx_endpoint) // another thread may have read the last byte of a span in between
         rx_endpoint = receives_by_endpoint(s);

@@ -51,12 +51,13 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
 // `n` bytes, or errno, of the kernel's call: each of them goes through here.
 ssize_t kernel_received(const Stream &s, ssize_t n, int flags)
 {
+    if ((flags & kKernelOnly) != 0)
+        return by_os_received(s, n, flags);
     n = received_by_kernel(s, n);
     return by_os_received(s, n < 0 ? give(n) : n, flags);
 }
 
-// The error that the program has not been told, where the kernel has no bytes before it: those come first. (But for who
-// waits for all: the kernel would have it wait on.)
+// The error that the program has not been told. The kernel's bytes come first, but for who would wait for more of them.
 int error_behind_bytes(Stream &s, int fd, int flags)
 {
     int queued = 0;

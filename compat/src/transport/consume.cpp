@@ -140,7 +140,10 @@ ssize_t more_in_kernel(const Stream &s, int fd)
     int queued = 0;
     if (libc::real.ioctl(fd, FIONREAD, &queued) != 0 || queued != 0)
         return 1;
-    return kernel_ended(s, fd) ? 0 : -EAGAIN;
+    if (!kernel_ended(s, fd))
+        return -EAGAIN;
+    pollfd p = {fd, POLLRDHUP, 0}; // POLLERR alone is the error queue's
+    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLHUP | POLLRDHUP)) != 0 ? 0 : 1;
 }
 
 ssize_t receive_kernel(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
@@ -401,7 +404,7 @@ ssize_t consume_once(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags
     if (!by_endpoint())
         return consume_kernel(s, fd, msg, skip, flags);
     if (!readable())
-        return behind_bytes(s, skip, -EAGAIN);
+        return rx.returning.load(std::memory_order_acquire) ? -EAGAIN : behind_bytes(s, skip, -EAGAIN);
     const ssize_t n = consume_endpoint(s, msg, skip, flags);
     if (n < 0) [[unlikely]]
         return n;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
@@ -121,5 +122,96 @@ SCENARIO(child_sets_a_time_beside_unread_bytes)
     me.say("a child sets SO_RCVTIMEO: status %d", status);
     char bytes[64];
     me.show("recv", ::recv(me.fd, bytes, sizeof bytes, MSG_WAITALL));
+    me.step();
+}
+
+// The peer closes with something unread, which resets the connection behind "eight by".
+void reset_behind_eight(Side &me, void (*then)(Side &me, char *bytes, std::size_t room))
+{
+    if (me.server) {
+        me.step(); // the client's bytes are here, or on their way
+        await_readable(me.fd, 4);
+        send_text(me.fd, "eight by");
+        ::close(me.fd);
+        me.step();
+        return;
+    }
+    char bytes[32] = {};
+    send_text(me.fd, "four");
+    me.step();
+    me.step();
+    await_events(me.fd, POLLERR);
+    then(me, bytes, sizeof bytes);
+    me.show("recv", ::recv(me.fd, bytes, sizeof bytes, MSG_DONTWAIT));
+}
+
+// A read of more than there is leaves the reset to the next call, whatever comes in between.
+SCENARIO(reset_behind_bytes_and_a_new_program)
+{
+    reset_behind_eight(me, [](Side &side, char *bytes, std::size_t room) {
+        side.show("read", ::read(side.fd, bytes, room));
+        must(::system("true"), "system");
+        pollfd polled{side.fd, POLLIN | POLLOUT, 0};
+        side.show("poll", ::poll(&polled, 1, 0));
+        side.say("%s", event_names(static_cast<unsigned>(polled.revents)).c_str());
+        side.show("recv", ::recv(side.fd, bytes, room, MSG_DONTWAIT));
+    });
+}
+
+SCENARIO(splice_at_a_reset)
+{
+    reset_behind_eight(me, [](Side &side, char *bytes, std::size_t room) {
+        int ends[2];
+        must(::pipe(ends), "pipe");
+        side.show("read", ::read(side.fd, bytes, room));
+        side.show("splice", ::splice(side.fd, nullptr, ends[1], nullptr, 8, SPLICE_F_NONBLOCK));
+        side.show("splice", ::splice(side.fd, nullptr, ends[1], nullptr, 8, SPLICE_F_NONBLOCK));
+    });
+}
+
+// The error is the socket's, not the process's that has read the last bytes.
+SCENARIO(reset_behind_bytes_of_another_process)
+{
+    reset_behind_eight(me, [](Side &side, char *bytes, std::size_t room) {
+        const pid_t child = must(::fork(), "fork");
+        if (child == 0) {
+            side.show("child's read", ::read(side.fd, bytes, room));
+            ::_exit(0);
+        }
+        must(::waitpid(child, nullptr, 0), "waitpid");
+        side.show("send", ::send(side.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL));
+    });
+}
+
+// What is unread goes with the connection.
+SCENARIO(dissolved_with_unread_bytes)
+{
+    if (me.server) {
+        send_text(me.fd, "eight by");
+        me.step();
+        me.step();
+        return;
+    }
+    char bytes[32] = {};
+    int unread = 0;
+    me.step();
+    await_readable(me.fd, 8);
+    sockaddr nobody{};
+    nobody.sa_family = AF_UNSPEC;
+    me.show("connect", ::connect(me.fd, &nobody, sizeof nobody));
+    me.show("FIONREAD", ::ioctl(me.fd, FIONREAD, &unread));
+    me.say("%d", unread);
+    for (int i = 0; i < 2; ++i)
+        me.show("recv", ::recv(me.fd, bytes, sizeof bytes, MSG_DONTWAIT));
+    me.step();
+}
+
+// A read of nothing waits for its time-out, and is none the less a read of nothing.
+SCENARIO(read_of_nothing_in_time)
+{
+    const timeval time{0, 3000};
+    must(::setsockopt(me.fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time), "SO_RCVTIMEO");
+    me.show("recv", ::recv(me.fd, nullptr, 0, 0));
+    me.show("recv, not waiting", ::recv(me.fd, nullptr, 0, MSG_DONTWAIT));
     me.step();
 }
