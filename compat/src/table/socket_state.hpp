@@ -147,17 +147,18 @@ inline int take_error(Socket &s)
     return s.pending_error.exchange(0, std::memory_order_relaxed);
 }
 
-// Of a call that has sent or received something already: it is for the next call, to which the kernel doesn't tell it
-// again.
+// For the next call, which looks for it unless the socket is on the kernel for good; see mode_without_endpoint().
 inline void owe_error(Socket &s, int error)
 {
     s.pending_error.store(error, std::memory_order_relaxed);
-    Mode kernel = Mode::kKernel; // where nobody would look for it; as in mode_without_endpoint()
+    Mode kernel = Mode::kKernel;
     if (s.mode.load(std::memory_order_relaxed) == kernel) [[unlikely]] {
         s.pinned.store(true, std::memory_order_release);
         s.mode.compare_exchange_strong(kernel, Mode::kKernelOnly, std::memory_order_acq_rel);
     }
 }
+
+// Of a call that has sent or received something already: the kernel doesn't tell it again.
 inline void keep_error(Socket &s, int error)
 {
     if (error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT)

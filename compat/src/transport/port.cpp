@@ -267,7 +267,7 @@ ssize_t throw_away(Stream &s, std::size_t want)
     return static_cast<ssize_t>(thrown);
 }
 
-ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int flags)
+ssize_t receive_parts(Stream &s, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
     msg->msg_namelen = 0;
@@ -294,6 +294,14 @@ ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int 
             break;
     }
     return total;
+}
+
+// The error that the program has not been told stands behind all bytes.
+ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int flags)
+{
+    const ssize_t n = receive_parts(s, msg, skip, flags);
+    const int error = n == -EAGAIN && skip == 0 ? take_error(s) : 0;
+    return error != 0 ? -error : n;
 }
 
 ssize_t port_receive_small(Stream &s, void *out, std::size_t len)
