@@ -75,6 +75,7 @@ public:
     bool is_same(const vma_stats::Snapshot &other) const; // process
     RingReader &ring() { return ring_; }
     std::uint64_t new_drops(); // since the last time
+    std::uint64_t told_drops() const { return told_drops_; }
     const std::string &program() const { return program_; }
     // Of a record's ring; "" if it has no name.
     std::string device_of(const vma::stats::CaptureRecord &head);

@@ -101,6 +101,7 @@ Recorder::Interface &Recorder::interface_of(Listener &from, const CaptureRecord 
     if (known != interfaces_.end())
         return *known;
     Interface fresh = {&from, head.ring, head.way, numbers_, from.device_of(head), {}, {}, 0, 0, 0, {}};
+    fresh.dropped = from.told_drops(); // before its first packet, too
     if (fresh.device.empty())
         fresh.device = name_of(way_of(head));
     const std::string pid = std::to_string(from.pid());
