@@ -78,13 +78,13 @@ struct Fixture {
     }
 };
 
-// A page, behind which is none.
+// A page, behind which is none. (A hole would be filled by who maps memory next.)
 char *end_of_memory()
 {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     void *const memory = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
-    CHECK(::munmap(static_cast<char *>(memory) + page, page) == 0);
+    CHECK(::mprotect(static_cast<char *>(memory) + page, page, PROT_NONE) == 0);
     return static_cast<char *>(memory) + page;
 }
 

@@ -29,13 +29,23 @@ char *map(int protection, int fd = -1)
     return static_cast<char *>(pages);
 }
 
+// Where mmap() puts nothing by itself as long as there is room above: a hole elsewhere would be the next one's, which
+// may be of a thread of the library's.
+char *unmapped()
+{
+    void *const low = reinterpret_cast<void *>(std::uintptr_t{1} << 33); // NOLINT(performance-no-int-to-ptr)
+    void *const there = ::mmap(low, 2 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    must(there == MAP_FAILED ? -1 : ::munmap(there, 2 * kPage), "a place for no memory");
+    return static_cast<char *>(there);
+}
+
 // Places where a call finds memory amiss; the byte before the last of them is there.
 struct Places {
-    char *gone = map(PROT_READ);
+    char *gone = nullptr;
     char *none = map(PROT_NONE);
     char *constant = map(PROT_READ);
     char *cut = nullptr;    // SIGBUS
-    char *border = nullptr; // there before it, gone from it on
+    char *border = nullptr; // there before it, not from it on
     Places()
     {
         const int file = must(::memfd_create("cut", 0), "memfd_create");
@@ -44,8 +54,8 @@ struct Places {
         must(::ftruncate(file, 0), "ftruncate");
         ::close(file);
         border = map(PROT_READ | PROT_WRITE) + kPage;
-        must(::munmap(border, kPage), "munmap");
-        must(::munmap(gone, 2 * kPage), "munmap");
+        must(::mprotect(border, kPage, PROT_NONE), "mprotect");
+        gone = unmapped();
     }
 };
 
@@ -352,7 +362,7 @@ SCENARIO(fault_after_much)
     auto *const pages =
         static_cast<char *>(::mmap(nullptr, kMuch + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     Pattern(1).fill(0, pages, kMuch);
-    must(::munmap(pages + kMuch, kPage), "munmap");
+    must(::mprotect(pages + kMuch, kPage, PROT_NONE), "mprotect");
     std::size_t sent = 0;
     ssize_t n;
     while ((n = ::send(me.fd, pages + sent, kMuch + kPage - sent, 0)) > 0)
