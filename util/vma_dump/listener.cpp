@@ -21,6 +21,7 @@ namespace {
 using namespace vma::stats;
 
 constexpr unsigned kPatience = 100; // looks
+constexpr unsigned kMostAgain = 10; // a process may say anything
 constexpr std::size_t kWords = offsetof(Header, capture);
 
 class CountersFile
@@ -108,12 +109,23 @@ bool Listener::is_still_there() const
     return vma_stats::read_snapshot(found_.path, now, error) && is_same(now) && vma_stats::lives(now);
 }
 
+// We had no processor until the process had given its ring up, or another one's wish was written over ours.
+void Listener::ask_again(const std::string &error)
+{
+    if (++again_ > kMostAgain || !is_still_there())
+        end(error);
+    else
+        ask(ring_size_, most_);
+}
+
 void Listener::hear_answer()
 {
     CaptureWords words = {};
     std::string error;
     if (!CountersFile(found_.path).read(words)) {
         end("its file is gone");
+    } else if (words.answered == words.number && words.number != number_) {
+        ask_again("another vma_dump asks it");
     } else if (words.answered != number_) {
         if (++looks_ == kPatience)
             fprintf(stderr, "vma_dump: %s (process %d) has not answered: it does when it next uses a socket\n",
@@ -125,6 +137,8 @@ void Listener::hear_answer()
     } else if (ring_.open(found_.pid, words.fd, error)) {
         stage_ = Stage::kListening;
         fprintf(stderr, "vma_dump: listening to %s (process %d)\n", program_.c_str(), found_.pid);
+    } else if (ring_.is_missing()) {
+        ask_again(error);
     } else {
         end(error);
     }

@@ -24,8 +24,10 @@ public:
     RingReader(const RingReader &) = delete;
     RingReader &operator=(const RingReader &) = delete;
 
-    // The process's descriptor `fd`; takes the lock that says that somebody listens. False: `error` says why not.
+    // The process's descriptor `fd`; takes the lock that says that somebody listens. False: `error` says why not, and
+    // is_missing() whether no ring is there: the process waits for a listener for some time only.
     bool open(pid_t pid, int fd, std::string &error);
+    bool is_missing() const { return is_missing_; }
     void read_from(vma::stats::CaptureHeader &header, std::uint32_t size); // a ring that is mapped
     bool is_open() const { return header_ != nullptr; }
     void close();
@@ -49,6 +51,7 @@ private:
     vma::stats::CaptureRecord head_ = {};
     bool has_head_ = false;
     vma::tool::Fd file_;
+    bool is_missing_ = false;
 };
 
 enum class Stage {
@@ -82,6 +85,7 @@ public:
 
 private:
     void hear_answer();
+    void ask_again(const std::string &error);
     bool is_gone() const;
     bool is_still_there() const;
 
@@ -95,6 +99,7 @@ private:
     std::uint32_t most_ = 0;
     ino_t inode_ = 0;    // of its file
     unsigned looks_ = 0; // in vain
+    unsigned again_ = 0; // times that it was asked once more
     std::uint64_t told_drops_ = 0;
     vma::tool::Fd process_; // pidfd
 };

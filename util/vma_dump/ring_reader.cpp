@@ -94,6 +94,7 @@ void RingReader::read_from(CaptureHeader &header, std::uint32_t size)
 bool RingReader::open(pid_t pid, int fd, std::string &error)
 {
     file_ = vma::tool::Fd(open_again(pid, fd));
+    is_missing_ = file_ || errno == ENOENT || errno == EINVAL; // the number may be another file's by now
     struct stat status = {};
     CaptureHeader header = {};
     if (!file_ || ::fstat(file_.get(), &status) != 0) {
@@ -105,6 +106,7 @@ bool RingReader::open(pid_t pid, int fd, std::string &error)
         error = "what it names is not a ring of this version";
         return false;
     }
+    is_missing_ = false;
     if (!take_lock(file_.get())) {
         error = "another vma_dump listens to it";
         return false;

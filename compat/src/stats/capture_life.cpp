@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint32_t kNoteAll = 0;
 constexpr std::uint32_t kNoteFew = 63;
-constexpr std::int64_t kPatienceNs = 5'000'000'000; // of a listener who has not come yet
+constexpr std::int64_t kPatienceNs = 30'000'000'000; // with a listener who has not come yet
 
 std::size_t mapped_size(std::uint32_t ring)
 {
@@ -142,8 +142,8 @@ int start(const CaptureWords &asked)
         return EPERM; // a filter may refuse these calls, or end the process for them
     if (!is_valid(asked))
         return EINVAL;
-    if (g_capture.open.load(std::memory_order_relaxed) && is_listened_to())
-        return EBUSY;
+    if (g_capture.open.load(std::memory_order_relaxed) && listener_has_lock())
+        return EBUSY; // who has asked and not come yet, may never come: he asks again if he does
     if (g_capture.open.load(std::memory_order_relaxed) && !let_go())
         return EAGAIN;
     const auto fd =

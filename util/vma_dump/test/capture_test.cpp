@@ -3,6 +3,8 @@
 // has no room is counted; a listener that ends, and one who writes anything there, does no harm.
 #include "fabtests/unit.hpp"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/stats/count.hpp"
 #include "compat/src/stats/region.hpp"
+#include "compat/src/stats/region_state.hpp"
 #include "util/vma_dump/listener.hpp"
 
 using namespace vma;
@@ -242,6 +245,135 @@ void test_second_listener_is_refused(void **)
     hang_up(second);
 }
 
+// A process's file of counters as far as vma_dump needs it: this process's.
+class CountersFile
+{
+public:
+    CountersFile() : fd_(::mkstemp(path_))
+    {
+        assert_true(fd_ >= 0);
+        const auto header = std::make_unique<stats::Header>();
+        header->magic = stats::kMagic;
+        header->version = stats::kVersion;
+        header->header_size = sizeof(stats::Header);
+        header->slot_size = sizeof(stats::Slot);
+        header->pid = static_cast<std::uint32_t>(::getpid());
+        header->state = stats::State::kRunning;
+        header->made_boot_ns = stats::read_clock(CLOCK_BOOTTIME);
+        header->made_ns = stats::read_clock(CLOCK_REALTIME);
+        assert_int_equal(::pwrite(fd_, header.get(), sizeof *header, 0), sizeof *header);
+        assert_int_equal(::pwrite(fd_, &g_number, sizeof g_number, kAt + offsetof(CaptureWords, number)),
+                         sizeof g_number);
+    }
+    CountersFile(const CountersFile &) = delete;
+    CountersFile &operator=(const CountersFile &) = delete;
+    ~CountersFile()
+    {
+        ::unlink(path_);
+        ::close(fd_);
+    }
+    const char *path() const { return path_; }
+
+    std::unique_ptr<Listener> make_listener() const
+    {
+        vma_stats::Snapshot snapshot = {};
+        std::string error;
+        assert_true(vma_stats::read_snapshot(path_, snapshot, error));
+        return std::make_unique<Listener>(vma_stats::Found{::getpid(), path_}, snapshot);
+    }
+
+    int descriptor() const { return fd_; }
+
+    // What the process does when it has been asked.
+    void answer() const { answer_with(0); }
+    void refuse() const { answer_with(EBUSY); }
+
+private:
+    static constexpr off_t kAt = offsetof(stats::Header, capture);
+
+    void answer_with(std::uint32_t error) const
+    {
+        CaptureWords words = {};
+        assert_int_equal(::pread(fd_, &words, sizeof words, kAt), sizeof words);
+        stats::answer_capture(words);
+        assert_int_equal(::pwrite(fd_, &words, sizeof words, kAt), sizeof words);
+        assert_int_equal(words.answered, words.number);
+        assert_int_equal(words.error, error);
+        g_number = words.number;
+    }
+
+    char path_[32] = "/tmp/capture_test.XXXXXX";
+    int fd_;
+};
+
+// Nobody has come in time.
+void give_up_ring()
+{
+    stats::g_capture.deadline_ns = 0;
+    stats::look_after_capture();
+    assert_false(stats::g_capture.open.load());
+}
+
+// Nothing has the ring's number then, or another file.
+void test_late_listener(void **)
+{
+    for (const bool taken : {false, true}) {
+        const CountersFile file;
+        const auto listener = file.make_listener();
+        assert_true(listener->ask(kRing, 100));
+        file.answer();
+        const int number = stats::g_capture.fd;
+        give_up_ring();
+        if (taken)
+            assert_int_equal(::dup2(file.descriptor(), number), number);
+        listener->look();
+        if (taken)
+            ::close(number);
+        assert_int_equal(listener->stage(), Stage::kAsked);
+        file.answer();
+        listener->look();
+        assert_int_equal(listener->stage(), Stage::kListening);
+        hang_up(listener->ring());
+    }
+}
+
+void test_listener_who_is_always_late(void **)
+{
+    const CountersFile file;
+    const auto listener = file.make_listener();
+    assert_true(listener->ask(kRing, 100));
+    int asked = 0;
+    for (; listener->stage() == Stage::kAsked; ++asked) {
+        file.answer();
+        give_up_ring();
+        listener->look();
+    }
+    assert_int_equal(asked, 11);
+}
+
+// The second one's wish is written over the first one's, or answered before the first one has come.
+void test_two_ask(void **)
+{
+    for (const bool answered : {false, true}) {
+        const CountersFile file;
+        const auto first = file.make_listener();
+        const auto second = file.make_listener();
+        assert_true(first->ask(kRing, 100));
+        if (answered)
+            file.answer();
+        assert_true(second->ask(kRing, 100));
+        file.answer();
+        first->look(); // asks again
+        second->look();
+        assert_int_equal(first->stage(), Stage::kAsked);
+        assert_int_equal(second->stage(), Stage::kListening);
+        file.refuse();
+        first->look();
+        assert_int_equal(first->stage(), Stage::kOver);
+        hang_up(second->ring());
+    }
+}
+
 void test_wrong_wishes(void **)
 {
     assert_int_equal(ask(kRing + 4096, 100).error, EINVAL);
@@ -314,6 +446,9 @@ int main()
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_listener_ends_while_it_is_written),
         cmocka_unit_test(test_second_listener_is_refused),
+        cmocka_unit_test(test_late_listener),
+        cmocka_unit_test(test_listener_who_is_always_late),
+        cmocka_unit_test(test_two_ask),
         cmocka_unit_test(test_wrong_wishes),
         cmocka_unit_test(test_hostile_listener),
         cmocka_unit_test(test_hostile_process),
