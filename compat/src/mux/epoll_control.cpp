@@ -6,6 +6,7 @@
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/mux/epoll_set.hpp"
@@ -186,9 +187,21 @@ void leave_to_kernel(Set &set, const Target &target)
     tell_taken(set, was_taken);
 }
 
+// Who waits in another process, for this set or one around it, hears what the kernel says of it from the moment it is
+// in: of a connection that goes by a port, that it has ended.
+void give_back_before(Set &set, int op, const Target &target)
+{
+    if (op != EPOLL_CTL_ADD || g_mux.shared.load(std::memory_order_seq_cst) == 0 || !target.offloaded())
+        return;
+    const libc::KeepErrno keep;
+    if (set.shared.load(std::memory_order_seq_cst) != 0 || stays_in_kernel(set.hook))
+        give_to_kernel(target.source, target.nested);
+}
+
 int control(Set &set, int op, const Target &target, const epoll_event *event)
 {
     const libc::Stretch stretch; // a handler that jumps finds it done, and told
+    give_back_before(set, op, target);
     Left left;
     bool was_taken = false;
     int result = 0;

@@ -26,6 +26,7 @@ bool g_quiet_kernel = false;
 void (*g_after_look)() = nullptr;
 void (*g_after_take)() = nullptr;
 void (*g_before_drain)() = nullptr;
+void (*g_before_return)() = nullptr;
 
 Engine &engine()
 {
@@ -195,6 +196,7 @@ void pin_to_kernel(Socket &s, const char *why, Heir)
 
 void give_to_kernel(Socket &s, const char *)
 {
+    once(fake::g_before_return);
     if (!s.offloaded.exchange(false, std::memory_order_seq_cst))
         return;
     for (int left = s.bytes.exchange(0); left > 0; --left)

@@ -12,6 +12,7 @@ extern bool g_quiet_kernel;      // the kernel has never news of offloaded socke
 extern void (*g_after_look)();   // called once, between a socket's being found not ready and the answer
 extern void (*g_after_take)();   // likewise, by who polls, between taking an event off the queue and telling of it
 extern void (*g_before_drain)(); // likewise, by who drains the queue, before waiting for who polls
+extern void (*g_before_return)(); // likewise, where the multiplexer gives a socket back to the kernel
 
 int open_socket(); // a tracked socket; returns its descriptor
 int dup_socket(int fd);
