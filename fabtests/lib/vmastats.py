@@ -60,6 +60,18 @@ while data := s.recv(4096):
     s.sendall(data)
 """
 
+# By SIGUSR1, and then as much as has been sent has come back.
+PING_UNTIL_TOLD = """
+told = []
+signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
+s = socket.create_connection(("127.0.0.1", {port}))
+while not told:
+    s.sendall(b"x" * 100)
+    left = 100
+    while left:
+        left -= len(s.recv(left))
+"""
+
 PING = """
 s = socket.create_connection(("127.0.0.1", {port}))
 for i in range({count}):

@@ -4,11 +4,12 @@
 import json
 import os
 import resource
+import signal
 import stat
 
 import pytest
 
-from lib.vmastats import ECHO, PING, file_of, read, script, tool
+from lib.vmastats import ECHO, PING, PING_UNTIL_TOLD, file_of, read, script, tool, wait_for
 
 
 def test_what_a_process_writes_is_its_users_alone(run, port):
@@ -134,10 +135,13 @@ def test_exec(run):
 
 
 def test_stats_file(run, port):
-    """The block of view 3 at each close, of sockets that did something."""
+    """The block of view 3 at each close, of sockets that did something, by the device, too."""
     server = script(run, "server", ECHO.format(port=port), env={"VMA_STATS_FILE": str(run.work / "stats.%d")})
     server.wait_output("ready")
-    script(run, "client", PING.format(port=port, count=500, stays=False)).ok()
+    client = script(run, "client", PING_UNTIL_TOLD.format(port=port))
+    wait_for(run, server, lambda one: one["rx"]["bytes"] > 0, "bytes by the device")
+    client.send_signal(signal.SIGUSR1)
+    client.ok()
     server.ok()
     text = (run.work / f"stats.{server.pid}").read_text()
     assert text.count("Fd=[") == 1 and "Rx Offload: " in text and "Tx OS info: " in text
