@@ -2,6 +2,8 @@
 """vma_stats, and programs in Python for it to look at."""
 
 import json
+import re
+import signal
 import subprocess
 
 from . import build, patience
@@ -46,9 +48,21 @@ def wait_for(run, proc, condition, what):
     return run.wait_until(look, what, proc=proc)
 
 
+BEGINNING = """
+import os, select, signal, socket, sys, time
+
+def ping(s, text=b"x" * 100):
+    s.sendall(text)
+    left = len(text)
+    while left:  # until as much has come back
+        left -= len(s.recv(left))
+
+"""
+
+
 def script(run, name, text, **how):
     path = run.work / f"{name}.py"
-    path.write_text("import os, select, signal, socket, sys, time\n" + text)
+    path.write_text(BEGINNING + text)
     return run.start(name, [PYTHON, "-u", path], vma=True, **how)
 
 
@@ -60,26 +74,28 @@ while data := s.recv(4096):
     s.sendall(data)
 """
 
-# By SIGUSR1, and then as much as has been sent has come back.
+PING = """
+s = socket.create_connection(("127.0.0.1", {port}))
+for _ in range({count}):
+    ping(s)
+"""
+
+# By SIGUSR1: end_pings().
 PING_UNTIL_TOLD = """
 told = []
 signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
 s = socket.create_connection(("127.0.0.1", {port}))
+count = 0
 while not told:
-    s.sendall(b"x" * 100)
-    left = 100
-    while left:
-        left -= len(s.recv(left))
+    ping(s)
+    count += 1
+print("pings:", count, flush=True)
 """
 
-PING = """
-s = socket.create_connection(("127.0.0.1", {port}))
-for i in range({count}):
-    s.sendall(b"x" * 100)
-    left = 100
-    while left:
-        left -= len(s.recv(left))
-print("done", flush=True)
-sys.stdin.read() if {stays} else None
-signal.pause() if {stays} else None
-"""
+
+def end_pings(run, client, server):
+    """Once there were some by the device, both ways; how many there were in all."""
+    for proc in client, server:
+        wait_for(run, proc, lambda one: one["tx"]["bytes"] > 0 and one["rx"]["bytes"] > 0, "bytes by the device")
+    client.send_signal(signal.SIGUSR1)
+    return int(re.search(r"pings: (\d+)\n", client.wait_output("pings: ").stdout())[1])

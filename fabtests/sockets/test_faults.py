@@ -112,10 +112,10 @@ def test_nothing_is_left_after_kill(run, pair, shm):
 
 def works(run, pair, accelerated: bool | None = None, size=None, **options):
     """Every call form over a connection: the program sees no difference. `accelerated`: must it be, None: either."""
-    size = size or (32 * MIB if accelerated else 2 * MIB)  # long enough to find each other in any case
+    size = size or 2 * MIB
     pair_options = dict(server_options=options.pop("server_options", None),
                         client_options=options.pop("client_options", None))
-    server, client = peers.run_both(run, pair, FORMS, "blocking", size, size, 99, **options, **pair_options)
+    server, client = peers.run_both(run, pair, FORMS, "blocking", size, size, 99, offload=bool(accelerated), **options, **pair_options)
     counts = server.log().accelerated(), client.log().accelerated()
     if accelerated is not None:
         assert [c > 0 for c in counts] == [accelerated] * 2, f"{counts}\n{run.report()}"
@@ -260,9 +260,12 @@ def test_full_file_system(run, pair, shm, small_tmpfs):
         while True:
             os.write(filler, bytes(4096))
     os.close(filler)
-    server, _ = works(run, pair, size=32 * MIB)  # long enough to find each other
-    if not server.log().accelerated():
-        says_why(server)
+    t = Transfer(run, pair)
+    t.server.wait_log(lambda log: log.accelerated() or log.at_level("WARNING", "ERROR"), "it to be accelerated, or to say why not")
+    t.client.kill()
+    assert t.end_of("server", "received")[1] == "end"
+    if not t.server.log().accelerated():
+        says_why(t.server)
 
 
 @both

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from lib import build, patience, prometheus
-from lib.vmastats import ECHO, PING, make_sample, program, script
+from lib.vmastats import ECHO, PING_UNTIL_TOLD, end_pings, make_sample, program, script
 
 LIBRARY = {"pid", "program", "user"}
 
@@ -51,13 +51,14 @@ def test_redis(run, port):
 def test_all_processes(run, port):
     """Of both ends what one has sent the other has received. A process that was killed is not there any more."""
     server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    client = script(run, "client", PING.format(port=port, count=3000, stays=True)).wait_output("done")
+    client = script(run, "client", PING_UNTIL_TOLD.format(port=port) + "signal.pause()\n")
+    count = end_pings(run, client, server)
     both = page(run.log_dir)
     sent, received = both["vma_transmit_bytes_total"], both["vma_receive_bytes_total"]
     for one, other in (client, server), (server, client):
         for path in "device", "kernel":
             assert sent.sum(pid=str(one.pid), path=path) == received.sum(pid=str(other.pid), path=path)
-        assert sent.sum(pid=str(one.pid)) == 300_000
+        assert sent.sum(pid=str(one.pid)) == 100 * count
     assert both["vma_exporter_processes"].sum() == 2 and both["vma_sockets"].sum(way="local") == 2
     server.kill()
     assert {one.labels["pid"] for one in page(run.log_dir, "-F")["vma_process_info"].samples} == {str(client.pid)}

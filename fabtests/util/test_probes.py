@@ -70,10 +70,7 @@ CLIENT = """
 sys.stdin.readline()
 s = socket.create_connection(("127.0.0.1", {port}))
 while not select.select([sys.stdin], [], [], 0)[0]:
-    s.sendall(b"x" * 100)
-    left = 100
-    while left:
-        left -= len(s.recv(left))
+    ping(s)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 print("done", flush=True)
 signal.pause()

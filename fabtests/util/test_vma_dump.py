@@ -21,10 +21,7 @@ s = socket.create_connection(("127.0.0.1", {port}))
 i = 0
 last = None
 while i != last:
-    s.sendall(i.to_bytes(4, "big") * 32)
-    left = 128
-    while left:
-        left -= len(s.recv(left))
+    ping(s, i.to_bytes(4, "big") * 32)
     i += 1
     if last is None and os.path.exists("go"):
         last = i + 3000
@@ -180,26 +177,22 @@ def test_killed_listener(run, talk):
 
 
 FORK = """
-def ping(s, count):
-    for i in range(count):
-        s.sendall(b"x" * 100)
-        left = 100
-        while left:
-            left -= len(s.recv(left))
 def captured():
     return any("vma-capture" in os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd))
 s = socket.create_connection(("127.0.0.1", {port}))
 while not os.path.exists("go"):
-    ping(s, 1)
+    ping(s)
 before = captured()
 if child := os.fork():
     os.waitpid(child, 0)
     print("parent", before, captured(), flush=True)
 else:
-    ping(s, 200)
+    for _ in range(200):
+        ping(s)
     print("child", captured(), flush=True)
     os._exit(0)
-ping(s, 2000)
+for _ in range(2000):
+    ping(s)
 """
 
 

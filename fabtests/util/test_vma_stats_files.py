@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from lib.vmastats import ECHO, PING, PING_UNTIL_TOLD, file_of, read, script, tool, wait_for
+from lib.vmastats import ECHO, PING, PING_UNTIL_TOLD, end_pings, file_of, read, script, tool, wait_for
 
 
 def test_what_a_process_writes_is_its_users_alone(run, port):
@@ -19,7 +19,7 @@ def test_what_a_process_writes_is_its_users_alone(run, port):
     before = os.umask(0)
     try:
         server = script(run, "server", text, env=env).wait_output("ready")
-        client = script(run, "client", PING.format(port=port, count=10, stays=False), env=env)
+        client = script(run, "client", PING.format(port=port, count=10), env=env)
     finally:
         os.umask(before)
     client.ok()
@@ -32,7 +32,7 @@ def test_what_a_process_writes_is_its_users_alone(run, port):
 def test_end_takes_the_file_away(run, port):
     server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
     assert file_of(run, server).exists()
-    client = script(run, "client", PING.format(port=port, count=3, stays=False))
+    client = script(run, "client", PING.format(port=port, count=3))
     client.ok()
     server.ok()
     assert not list(run.log_dir.glob("vmastat.*"))
@@ -47,7 +47,7 @@ def test_no_folder(run, port, tmp_path):
     missing.wait_output("ready")
     lines = missing.log().at_level("WARNING")
     assert len(lines) == 1 and "VMA_STATS_SHMEM_DIR: " in lines[0] and "No such file or directory" in lines[0]
-    script(run, "client", PING.format(port=port, count=500, stays=False)).ok()
+    script(run, "client", PING.format(port=port, count=500)).ok()
     missing.ok()
 
 
@@ -57,7 +57,7 @@ def test_file_size_limit(run, port):
                      preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
     limited.wait_output("ready")
     assert any("File too large" in line for line in limited.log().at_level("WARNING")) and not file_of(run, limited).exists()
-    script(run, "client", PING.format(port=port, count=50, stays=False)).ok()
+    script(run, "client", PING.format(port=port, count=50)).ok()
     limited.ok()
 
 
@@ -139,8 +139,7 @@ def test_stats_file(run, port):
     server = script(run, "server", ECHO.format(port=port), env={"VMA_STATS_FILE": str(run.work / "stats.%d")})
     server.wait_output("ready")
     client = script(run, "client", PING_UNTIL_TOLD.format(port=port))
-    wait_for(run, server, lambda one: one["rx"]["bytes"] > 0, "bytes by the device")
-    client.send_signal(signal.SIGUSR1)
+    end_pings(run, client, server)
     client.ok()
     server.ok()
     text = (run.work / f"stats.{server.pid}").read_text()
@@ -150,6 +149,6 @@ def test_stats_file(run, port):
 def test_stats_file_of_the_open(run, port):
     """Those that are open when the process ends, once."""
     script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    text = PING.format(port=port, count=50, stays=False) + "os.dup(s.fileno()); s.detach()\n"
+    text = PING.format(port=port, count=50) + "os.dup(s.fileno()); s.detach()\n"
     client = script(run, "client", text, env={"VMA_STATS_FILE": str(run.work / "stats.%d")}).ok()
     assert (run.work / f"stats.{client.pid}").read_text().count("Fd=[") == 1

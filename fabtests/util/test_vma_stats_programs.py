@@ -7,25 +7,32 @@ import signal
 import pytest
 
 from lib import build
-from lib.vmastats import ECHO, PING, file_of, read, script, tool, wait_for
+from lib.vmastats import ECHO, PING, PING_UNTIL_TOLD, end_pings, file_of, read, script, tool, wait_for
+
+
+STAYS = "sys.stdin.read()\nsignal.pause()\n"
+
+
+def talked(run, port):
+    """A ping-pong that is over, both processes still there, and how many messages of 100 B it had."""
+    server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    client = script(run, "client", PING_UNTIL_TOLD.format(port=port) + STAYS)
+    return server, client, end_pings(run, client, server)
 
 
 @pytest.fixture
 def talk(run, port):
-    """A ping-pong of 5,000 messages of 100 B that is over, both processes still there."""
-    server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    client = script(run, "client", PING.format(port=port, count=5000, stays=True)).wait_output("done")
-    return server, client
+    return talked(run, port)[:2]
 
 
-def test_all_is_counted(run, talk):
+def test_all_is_counted(run, port):
     """No byte is missing, and what one has sent the other has received, by the kernel and by the device."""
-    server, client = talk
+    server, client, count = talked(run, port)
     theirs = next(one for one in read(run, server)["sockets"] if one["state"] == "ESTABLISHED")
     mine = read(run, client)["sockets"][0]
     for sender, receiver in (mine, theirs), (theirs, mine):
-        assert sender["tx"]["bytes"] + sender["tx"]["os_bytes"] == 500_000
-        assert receiver["rx"]["bytes"] + receiver["rx"]["os_bytes"] == 500_000
+        assert sender["tx"]["bytes"] + sender["tx"]["os_bytes"] == 100 * count
+        assert receiver["rx"]["bytes"] + receiver["rx"]["os_bytes"] == 100 * count
         assert sender["tx"]["bytes"] == receiver["rx"]["bytes"] > 0
         assert (sender["offloaded"], sender["way"], sender["device"]) == (True, "local", "local")
         assert sender["rx"]["migrations"] == 1
@@ -64,7 +71,7 @@ def test_net_view_of_both(run, talk):
 def test_zero_while_it_runs(run, port):
     """Nothing of what is counted meanwhile is lost."""
     server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    client = script(run, "client", PING.format(port=port, count=10_000_000, stays=False))
+    client = script(run, "client", PING.format(port=port, count=10_000_000))
     wait_for(run, client, lambda one: one["tx"]["bytes"] > 1_000_000, "bytes by the device")
     tool(run, "-F", "-p", client.pid, "-z", "-c", 1)
     client.send_signal(signal.SIGSTOP)
@@ -77,7 +84,7 @@ def test_zero_while_it_runs(run, port):
 def test_two_readers(run, port):
     """A second reader sees the same deltas as the first."""
     script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    client = script(run, "client", PING.format(port=port, count=10_000_000, stays=False))
+    client = script(run, "client", PING.format(port=port, count=10_000_000))
     wait_for(run, client, lambda one: one["offloaded"], "an accelerated socket")
     readers = [run.start("tool", [build.build_dir() / "vma_stats", "-F", "-k", run.log_dir, "-p", client.pid, "-d", 2,
                                   "--json", "-c", 2]) for _ in range(2)]
@@ -90,7 +97,7 @@ def test_two_readers(run, port):
 def test_beyond_the_records(run, port, number):
     """VMA_STATS_FD_NUM: those beyond are not seen, and work as the others."""
     server = script(run, "server", ECHO.format(port=port), env={"VMA_STATS_FD_NUM": str(number)}).wait_output("ready")
-    script(run, "client", PING.format(port=port, count=500, stays=False)).ok()
+    script(run, "client", PING.format(port=port, count=500)).ok()
     server.ok()
     again = script(run, "again", ECHO.format(port=port), env={"VMA_STATS_FD_NUM": str(number)}).wait_output("ready")
     assert len(read(run, again)["sockets"]) == number
@@ -218,7 +225,7 @@ signal.pause()
 
 def test_log_level_and_dump(run, port):
     script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    client = script(run, "client", PING.format(port=port, count=10_000_000, stays=False), env={"VMA_TRACELEVEL": "warn"})
+    client = script(run, "client", PING.format(port=port, count=10_000_000), env={"VMA_TRACELEVEL": "warn"})
     one = wait_for(run, client, lambda one: one["offloaded"] and one["tx"]["bytes"] > 0, "an accelerated socket that has sent")
     text = tool(run, "-F", "-p", client.pid, "-S", one["fd"], "warn", "-l", "debug", "-D", 3, "-c", 1)
     assert f"Dumping Fd {one['fd']} to VMA using log level = warn..." in text
@@ -296,9 +303,11 @@ def test_ring(run, talk):
 
 
 def test_ring_of_closed(run, port):
-    script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    text = PING.format(port=port, count=3000, stays=False) + "s.close()\nprint('done', flush=True)\nsignal.pause()\n"
-    client = script(run, "client", text).wait_output("done")
+    server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    text = PING_UNTIL_TOLD.format(port=port) + "s.close()\nprint('done', flush=True)\nsignal.pause()\n"
+    client = script(run, "client", text)
+    end_pings(run, client, server)
+    client.wait_output("done")
     seen = read(run, client)
     assert not seen["sockets"] and seen["rings"][0]["rx_bytes"] > 0
 
@@ -306,7 +315,7 @@ def test_ring_of_closed(run, port):
 def test_dummy_sends_of_getsockname(run, port):
     """VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME: counted, and the peer gets nothing of them."""
     server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
-    asks = PING.format(port=port, count=500, stays=False) + """
+    asks = PING_UNTIL_TOLD.format(port=port) + """
 for _ in range(7):
     s.getsockname()
 s.sendall(b"end")
@@ -314,8 +323,10 @@ assert s.recv(10) == b"end"
 print("asked", flush=True)
 signal.pause()
 """
-    client = script(run, "client", asks, env={"VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME": "1"}).wait_output("asked")
+    client = script(run, "client", asks, env={"VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME": "1"})
+    count = end_pings(run, client, server)
+    client.wait_output("asked")
     mine = read(run, client)["sockets"][0]
-    assert mine["tx"]["dummies"] == 7 and mine["tx"]["bytes"] + mine["tx"]["os_bytes"] == 500 * 100 + 3
+    assert mine["tx"]["dummies"] == 7 and mine["tx"]["bytes"] + mine["tx"]["os_bytes"] == count * 100 + 3
     theirs = next(one for one in read(run, server)["sockets"] if one["state"] == "ESTABLISHED")
     assert theirs["tx"]["dummies"] == 0

@@ -211,10 +211,7 @@ PING = """
 s = socket.create_connection(("127.0.0.1", {port}))
 i = 0
 while not os.path.exists("go"):
-    s.sendall(b"%07d." % i)
-    left = 8
-    while left:
-        left -= len(s.recv(left))
+    ping(s, b"%07d." % i)
     i += 1
 """
 

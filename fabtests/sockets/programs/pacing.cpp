@@ -70,9 +70,7 @@ int open_datagrams(Peer &me)
             if (me.server)
                 must(static_cast<int>(::send(fd, &byte, 1, 0)), "send");
         }
-        const bool here = me.is_offloaded(fd);
-        me.tell(here ? 1 : 0);
-        both = me.hear() != 0 && here;
+        both = me.both(me.is_offloaded(fd));
     }
     return fd;
 }

@@ -69,6 +69,12 @@ bool Peer::heard(std::uint64_t *value) const
     return true;
 }
 
+bool Peer::both(bool here) const
+{
+    tell(here ? 1 : 0);
+    return hear() != 0 && here;
+}
+
 void Peer::step() const
 {
     tell(0);

@@ -34,6 +34,7 @@ struct Peer {
     void tell(std::uint64_t value) const;
     std::uint64_t hear() const;
     bool heard(std::uint64_t *value) const; // hear() if there is something already
+    bool both(bool here) const;             // on both sides: what is true here is so there, too
 
     void open_listener();            // both sides: the server listens, the client learns the port
     int connect_plain();             // both sides: a new connection, nothing sent on it yet

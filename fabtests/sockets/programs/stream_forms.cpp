@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Seeded random data through every call that moves stream bytes, with random sizes, in both directions at once. The
 // receiver checks each byte at its position and the end of the stream. Styles: "blocking" (a sending and a receiving
-// thread), "nonblocking" (one thread, poll), "crowd" (two threads a direction that take turns on one socket).
+// thread), "nonblocking" (one thread, poll), "crowd" (two threads a direction that take turns on one socket). Where the
+// connection is to be accelerated, the first half goes on until it is.
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/pattern.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -357,19 +359,6 @@ bool receive_some(Stream &s)
     return true;
 }
 
-void expect_end(Stream &s)
-{
-    char byte;
-    pollfd p{s.fd, POLLIN, 0};
-    while (::poll(&p, 1, -1) < 0 && errno == EINTR) {
-    }
-    const ssize_t n = ::recv(s.fd, &byte, 1, 0);
-    if (n != 0)
-        die("%zd %s instead of the end of the stream", n, n < 0 ? strerrorname_np(errno) : "");
-}
-
-// ---- styles ---------------------------------------------------------------------------------------------------------
-
 void wait_for(int fd, short events)
 {
     pollfd p{fd, events, 0};
@@ -377,7 +366,20 @@ void wait_for(int fd, short events)
     }
 }
 
-void run_threads(Stream &out, Stream &in, int threads)
+void expect_end(Stream &s)
+{
+    char byte;
+    wait_for(s.fd, POLLIN);
+    const ssize_t n = ::recv(s.fd, &byte, 1, 0);
+    if (n != 0)
+        die("%zd %s instead of the end of the stream", n, n < 0 ? strerrorname_np(errno) : "");
+}
+
+// ---- styles ---------------------------------------------------------------------------------------------------------
+
+enum class Then { kGoOn, kShutdown }; // once all is sent
+
+void run_threads(Stream &out, Stream &in, int threads, Then then)
 {
     std::mutex out_turn, in_turn;
     std::vector<std::thread> all;
@@ -402,13 +404,13 @@ void run_threads(Stream &out, Stream &in, int threads)
     // Joined in turn: every second one sends.
     for (std::size_t i = 0; i < all.size(); i += 2)
         all[i].join();
-    must(::shutdown(out.fd, SHUT_WR), "shutdown");
+    if (then == Then::kShutdown)
+        must(::shutdown(out.fd, SHUT_WR), "shutdown");
     for (std::size_t i = 1; i < all.size(); i += 2)
         all[i].join();
-    expect_end(in);
 }
 
-void run_one_thread(Stream &out, Stream &in)
+void run_one_thread(Stream &out, Stream &in, Then then)
 {
     bool sending = true;
     while (sending || in.position < in.total) {
@@ -423,13 +425,36 @@ void run_one_thread(Stream &out, Stream &in)
         if (sending && (p.revents & POLLOUT)) {
             for (int i = 0; i < 16 && out.position < out.total && send_some(out); ++i) {
             }
-            if (out.position == out.total) {
+            sending = out.position < out.total;
+            if (!sending && then == Then::kShutdown)
                 must(::shutdown(out.fd, SHUT_WR), "shutdown");
-                sending = false;
-            }
         }
     }
-    expect_end(in);
+}
+
+void run(const std::string &style, Stream &out, Stream &in, Then then)
+{
+    if (style == "nonblocking")
+        run_one_thread(out, in, then);
+    else
+        run_threads(out, in, style == "crowd" ? 2 : 1, then);
+    if (then == Then::kShutdown)
+        expect_end(in);
+}
+
+// The first half, and as much again until the connection is accelerated; splice() begins as much later.
+void run_until_offloaded(const Peer &peer, const std::string &style, Stream &out, Stream &in)
+{
+    const std::uint64_t half = out.total / 2;
+    out.total = in.total -= half;
+    const patience::Deadline deadline;
+    for (run(style, out, in, Then::kGoOn); !peer.both(peer.is_offloaded(out.fd)); run(style, out, in, Then::kGoOn)) {
+        if (deadline.over())
+            die("not accelerated; here: %s", peer.is_offloaded(out.fd) ? "yes" : "no");
+        out.total = in.total += half;
+        out.splice_from = in.splice_from += half;
+    }
+    out.total = in.total += half;
 }
 
 template <std::size_t kCount> void report(const char *what, const Stream &s, const NamedForm (&forms)[kCount])
@@ -463,10 +488,9 @@ int main(int argc, char **argv)
     ::signal(SIGPIPE, SIG_IGN);
     Stream out(fd, nonblocking, seed + (peer.server ? 1 : 2), bytes, splice_from);
     Stream in(fd, nonblocking, seed + (peer.server ? 2 : 1), bytes, splice_from);
-    if (nonblocking)
-        run_one_thread(out, in);
-    else
-        run_threads(out, in, style == "crowd" ? 2 : 1);
+    if (offload_expected())
+        run_until_offloaded(peer, style, out, in);
+    run(style, out, in, Then::kShutdown);
     report("sent", out, kSendForms);
     report("received", in, kReceiveForms);
     must(::close(fd), "close");

@@ -131,10 +131,8 @@ int open_socket(Peer &me, bool udp)
 // On both sides: all are accelerated. What a client sends by UDP can only be so where its receiver is.
 bool both_offloaded(const Peer &me, bool udp, const std::array<int, kThreads> &fds)
 {
-    const bool here =
-        (udp && me.server) || std::all_of(fds.begin(), fds.end(), [&me](int fd) { return me.is_offloaded(fd); });
-    me.tell(here ? 1 : 0);
-    return me.hear() != 0 && here;
+    return me.both((udp && me.server) ||
+                   std::all_of(fds.begin(), fds.end(), [&me](int fd) { return me.is_offloaded(fd); }));
 }
 
 [[noreturn]] void end_awake(const Turns &turns, int rounds)
