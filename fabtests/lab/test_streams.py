@@ -21,6 +21,8 @@ SIDES = ("server", "client")
 FOR_EVER = 1 << 40
 TOLD_EACH = 1 << 18  # as in stream.py
 PATTERN = 1048573  # bytes that it sends over and over
+# What leaves rings with room: a full one turns its sender to the kernel for a while, by which most bytes go then.
+RATE = ("--rate", 1 << 20)
 STATS = [str(build.build_dir() / "vma_stats"), "--json", "--cycles", "1"]
 
 
@@ -142,7 +144,7 @@ class Streams:
 
 @pytest.mark.parametrize("address", ["address", "address6"])
 def test_both_ways(rxe, address):
-    run = Streams(rxe, address=getattr(rxe.server, address))
+    run = Streams(rxe, *RATE, address=getattr(rxe.server, address))
     run.wait_for_logs(ACCELERATED)
     for role in SIDES:
         run.wait_more(role)
@@ -160,7 +162,7 @@ def test_ends_about_the_switch(rxe, mib):
 
 def test_forks_in_mid_stream(rxe):
     """Each fork gives the stream back to the kernel, as the child holds it too; then it is offloaded again."""
-    run = Streams(rxe)
+    run = Streams(rxe, *RATE)
     for turn, role in enumerate(SIDES, 1):
         run.wait_for_logs(ACCELERATED, turn)
         run.wait_more(role)
@@ -180,10 +182,10 @@ def capture(guest, way):
 
 
 def test_captured(rxe):
-    """vma_dump in mid-stream: what goes both ways by RDMA, each piece where it belongs in its stream. At a rate that leaves rings with
-    room, which else would turn to the kernel again and again, and vma_dump a processor: a guest has one."""
+    """vma_dump in mid-stream: what goes both ways by RDMA, each piece where it belongs in its stream. The rate leaves vma_dump a
+    processor, too: a guest has one."""
     patterns = [random.Random(1 + listener).randbytes(PATTERN) * 2 for listener in (False, True)]
-    run = Streams(rxe, "--rate", 1 << 20)
+    run = Streams(rxe, *RATE)
     run.wait_for_logs(ACCELERATED)
     for role in SIDES:
         run.wait_more(role)
@@ -203,8 +205,8 @@ def test_captured(rxe):
 def test_rate_limit(rxe):
     """Never faster than the rate, whichever way the bytes go, by the sender's clock (a guest's can be some percent off, as it is measured
     against another while it boots); how much slower is the machine's affair."""
-    count, rate, burst = 5 << 20, 1 << 20, 1 << 18
-    run = Streams(rxe, "--rate", rate, count=count)
+    count, rate, burst = 5 << 20, RATE[1], 1 << 18
+    run = Streams(rxe, *RATE, count=count)
     run.arrived(count)
     for role in SIDES:
         took = float(re.search(r"leaving took ([\d.]+) s", getattr(run, role).stdout())[1])
