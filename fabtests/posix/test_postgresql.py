@@ -108,8 +108,13 @@ def test_pgbench(run, pair, port, database):
         expect.acceleration(pair, port, database, bench, offloaded=False)
     bench = client(run, pair, database, port, "pgbench", "-n", "-C", "-S", "-c", 4, "-j", 2, "-t", 10)  # a connection each
     assert "number of failed transactions: 0" in bench.stdout(), bench.output()
-    bench = client(run, pair, database, port, "pgbench", "-n", "-S", "-M", "prepared", "-c", 4, "-j", 2, "-t", 500)
-    assert "number of failed transactions: 0" in bench.stdout(), bench.output()
+
+    def look(turn):
+        bench = client(run, pair, database, port, "pgbench", "-n", "-S", "-M", "prepared", "-c", 4, "-j", 2, "-t", 500 << min(turn, 6))
+        assert "number of failed transactions: 0" in bench.stdout(), bench.output()
+        return database, bench
+
+    _, bench = expect.rounds(pair, look, expect.of_port(port))
     expect.acceleration(pair, port, database, bench)
     sums = "SELECT sum(abalance) FROM pgbench_accounts", "SELECT sum(bbalance) FROM pgbench_branches", "SELECT sum(delta) FROM pgbench_history"
     found = ask(run, pair, database, port, *sums, "SELECT count(*) FROM pgbench_history")

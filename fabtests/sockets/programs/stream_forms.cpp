@@ -488,7 +488,7 @@ int main(int argc, char **argv)
     ::signal(SIGPIPE, SIG_IGN);
     Stream out(fd, nonblocking, seed + (peer.server ? 1 : 2), bytes, splice_from);
     Stream in(fd, nonblocking, seed + (peer.server ? 2 : 1), bytes, splice_from);
-    if (offload_expected())
+    if (peer.both(offload_expected()))
         run_until_offloaded(peer, style, out, in);
     run(style, out, in, Then::kShutdown);
     report("sent", out, kSendForms);

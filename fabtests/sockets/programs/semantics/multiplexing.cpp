@@ -115,7 +115,8 @@ SCENARIO(end_beside_what_is_there)
         return;
     }
     me.step();
-    ::usleep(10000); // until the kernel has it
+    pollfd end{me.fd, POLLRDHUP, 0};
+    must(::poll(&end, 1, -1), "poll"); // until the end is there
     for (int i = 0; i < 4; ++i) {
         pollfd p{me.fd, POLLIN | POLLOUT | POLLRDHUP, 0};
         ::poll(&p, 1, 0);
