@@ -118,10 +118,26 @@ void Listener::ask_again(const std::string &error)
         ask(ring_size_, most_);
 }
 
+void Listener::open_ring(int fd)
+{
+    std::string error;
+    switch (ring_.open(found_.pid, fd, error)) {
+    case Opened::kYes:
+        stage_ = Stage::kListening;
+        fprintf(stderr, "vma_dump: listening to %s (process %d)\n", program_.c_str(), found_.pid);
+        break;
+    case Opened::kMissing:
+        ask_again(error);
+        break;
+    case Opened::kRefused:
+        end(error);
+        break;
+    }
+}
+
 void Listener::hear_answer()
 {
     CaptureWords words = {};
-    std::string error;
     if (!CountersFile(found_.path).read(words)) {
         end("its file is gone");
     } else if (words.answered == words.number && words.number != number_) {
@@ -134,13 +150,8 @@ void Listener::hear_answer()
         ask(ring_size_, most_);
     } else if (words.error != 0) {
         end(explain(words.error));
-    } else if (ring_.open(found_.pid, words.fd, error)) {
-        stage_ = Stage::kListening;
-        fprintf(stderr, "vma_dump: listening to %s (process %d)\n", program_.c_str(), found_.pid);
-    } else if (ring_.is_missing()) {
-        ask_again(error);
     } else {
-        end(error);
+        open_ring(words.fd);
     }
 }
 

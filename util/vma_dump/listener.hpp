@@ -15,6 +15,9 @@
 
 namespace vma_dump {
 
+// kMissing: no ring is there (any more), as the process waits for a listener for some time only.
+enum class Opened { kYes, kMissing, kRefused };
+
 // A ring that is mapped, from its reader's side.
 class RingReader
 {
@@ -24,10 +27,8 @@ public:
     RingReader(const RingReader &) = delete;
     RingReader &operator=(const RingReader &) = delete;
 
-    // The process's descriptor `fd`; takes the lock that says that somebody listens. False: `error` says why not, and
-    // is_missing() whether no ring is there: the process waits for a listener for some time only.
-    bool open(pid_t pid, int fd, std::string &error);
-    bool is_missing() const { return is_missing_; }
+    // The process's descriptor `fd`; takes the lock that says that somebody listens. Not kYes: `error` says why.
+    Opened open(pid_t pid, int fd, std::string &error);
     void read_from(vma::stats::CaptureHeader &header, std::uint32_t size); // a ring that is mapped
     bool is_open() const { return header_ != nullptr; }
     void close();
@@ -51,7 +52,6 @@ private:
     vma::stats::CaptureRecord head_ = {};
     bool has_head_ = false;
     vma::tool::Fd file_;
-    bool is_missing_ = false;
 };
 
 enum class Stage {
@@ -85,6 +85,7 @@ public:
 
 private:
     void hear_answer();
+    void open_ring(int fd); // the process's
     void ask_again(const std::string &error);
     bool is_gone() const;
     bool is_still_there() const;

@@ -91,30 +91,29 @@ void RingReader::read_from(CaptureHeader &header, std::uint32_t size)
     size_ = size;
 }
 
-bool RingReader::open(pid_t pid, int fd, std::string &error)
+Opened RingReader::open(pid_t pid, int fd, std::string &error)
 {
     file_ = vma::tool::Fd(open_again(pid, fd));
-    is_missing_ = file_ || errno == ENOENT || errno == EINVAL; // the number may be another file's by now
     struct stat status = {};
     CaptureHeader header = {};
     if (!file_ || ::fstat(file_.get(), &status) != 0) {
+        const bool is_another = errno == ENOENT || errno == EINVAL; // the number is another file's, or nobody's, by now
         error = std::string("its ring can't be opened: ") + strerror(errno);
-        return false;
+        return is_another ? Opened::kMissing : Opened::kRefused;
     }
     if (!stays_as_long(file_.get()) || ::pread(file_.get(), &header, sizeof header, 0) != sizeof header ||
         !is_known(header, pid, static_cast<std::size_t>(status.st_size))) {
         error = "what it names is not a ring of this version";
-        return false;
+        return Opened::kMissing;
     }
-    is_missing_ = false;
     if (!take_lock(file_.get())) {
         error = "another vma_dump listens to it";
-        return false;
+        return Opened::kRefused;
     }
     if (!map(file_.get(), header.ring_size, error))
-        return false;
+        return Opened::kRefused;
     __atomic_store_n(&header_->heard, 1, __ATOMIC_RELAXED);
-    return true;
+    return Opened::kYes;
 }
 
 const CaptureRecord *RingReader::at(std::uint64_t place) const

@@ -79,10 +79,7 @@ bool reserve(int fd, std::size_t size)
 
 void fill_header(Header &h)
 {
-    h.version = kVersion;
-    h.header_size = sizeof(Header);
-    h.slot_size = sizeof(Slot);
-    h.slot_count = g_region.slots;
+    write_sizes(h, g_region.slots);
     h.pid = static_cast<std::uint32_t>(::getpid());
     h.uid = static_cast<std::uint32_t>(::geteuid());
     h.state = State::kRunning;

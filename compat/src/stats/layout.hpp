@@ -292,6 +292,15 @@ struct alignas(kLine) Header {
 static_assert(std::is_trivially_copyable_v<Slot> && std::is_trivially_copyable_v<Header>);
 static_assert(sizeof(Received) == 2 * kLine && sizeof(Arrived) == kLine && sizeof(Sent) == 2 * kLine);
 
+// What a reader has before him. Whoever makes the file writes `magic` behind all else.
+inline void write_sizes(Header &h, std::uint32_t slots)
+{
+    h.version = kVersion;
+    h.header_size = sizeof(Header);
+    h.slot_size = sizeof(Slot);
+    h.slot_count = slots;
+}
+
 inline constexpr std::size_t file_size(std::uint32_t slots)
 {
     return sizeof(Header) + slots * sizeof(Slot);

@@ -48,7 +48,7 @@ void listen(RingReader &reader, std::uint32_t most = stats::kMostPayload)
     const CaptureWords words = ask(kRing, most);
     std::string error;
     assert_int_equal(words.error, 0);
-    if (!reader.open(::getpid(), words.fd, error))
+    if (reader.open(::getpid(), words.fd, error) != Opened::kYes)
         UNIT_FAIL(error.c_str());
     assert_true(stats::is_captured());
 }
@@ -238,7 +238,7 @@ void test_second_listener_is_refused(void **)
     assert_int_equal(ask(kRing, 100).error, EBUSY);
     RingReader second;
     std::string error;
-    assert_false(second.open(::getpid(), stats::g_capture.fd, error));
+    assert_true(second.open(::getpid(), stats::g_capture.fd, error) == Opened::kRefused);
     assert_string_equal(error.c_str(), "another vma_dump listens to it");
     hang_up(reader);
     listen(second); // and then there is a new one
@@ -253,10 +253,8 @@ public:
     {
         assert_true(fd_ >= 0);
         const auto header = std::make_unique<stats::Header>();
+        stats::write_sizes(*header, 0);
         header->magic = stats::kMagic;
-        header->version = stats::kVersion;
-        header->header_size = sizeof(stats::Header);
-        header->slot_size = sizeof(stats::Slot);
         header->pid = static_cast<std::uint32_t>(::getpid());
         header->state = stats::State::kRunning;
         header->made_boot_ns = stats::read_clock(CLOCK_BOOTTIME);
@@ -272,7 +270,6 @@ public:
         ::unlink(path_);
         ::close(fd_);
     }
-    const char *path() const { return path_; }
 
     std::unique_ptr<Listener> make_listener() const
     {

@@ -28,11 +28,8 @@ struct Counters {
 
     Counters()
     {
+        stats::write_sizes(*header, kSlots);
         header->magic = stats::kMagic;
-        header->version = stats::kVersion;
-        header->header_size = sizeof(stats::Header);
-        header->slot_size = sizeof(stats::Slot);
-        header->slot_count = kSlots;
         header->slots_used = kSlots;
         header->lift_after = 32;
         for (std::size_t i = 0; i < kSlots; ++i) {

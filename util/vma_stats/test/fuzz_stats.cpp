@@ -54,11 +54,8 @@ void fill_slot(Slot &slot, int fd)
 Image sound_file()
 {
     static Header h; // of some 20 KiB
+    write_sizes(h, kSlots);
     h.magic = kMagic;
-    h.version = kVersion;
-    h.header_size = sizeof(Header);
-    h.slot_size = sizeof(Slot);
-    h.slot_count = kSlots;
     h.slots_used = 3;
     h.pid = 1;
     h.state = State::kRunning;

@@ -41,11 +41,8 @@ std::uint64_t now_ns(clockid_t clock)
 
 void fill_header(Header &h, std::uint32_t pid)
 {
+    write_sizes(h, 8);
     h.magic = kMagic;
-    h.version = kVersion;
-    h.header_size = sizeof(Header);
-    h.slot_size = sizeof(Slot);
-    h.slot_count = 8;
     h.slots_used = 3;
     h.pid = pid;
     h.state = State::kRunning;
