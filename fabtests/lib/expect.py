@@ -17,9 +17,10 @@ def rounds(pair, one, accelerated):
 
 
 def in_time(run, ask, what, proc=None):
-    """ask(1), or ask(2), ask(4) ... seconds, until it holds: for programs that run by time, which may be too short for a busy machine."""
-    seconds = (1 << number for number in itertools.count())
-    run.wait_until(lambda: ask(next(seconds)), what, proc=proc)
+    """ask(1), or ask(2), ask(4) ... until it holds: for programs that run for so many seconds, or messages, which may be too few for a
+    busy machine."""
+    times = (1 << number for number in itertools.count())
+    run.wait_until(lambda: ask(next(times)), what, proc=proc)
 
 
 def of_port(port: int):

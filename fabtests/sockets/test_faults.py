@@ -261,6 +261,7 @@ def test_full_file_system(run, pair, shm, small_tmpfs):
             os.write(filler, bytes(4096))
     os.close(filler)
     t = Transfer(run, pair)
+    t.wait_received(MIB)
     t.server.wait_log(lambda log: log.accelerated() or log.at_level("WARNING", "ERROR"), "it to be accelerated, or to say why not")
     t.client.kill()
     assert t.end_of("server", "received")[1] == "end"

@@ -120,13 +120,18 @@ def benchmark(run, pair, port, *args):
     return client
 
 
+def benchmarks(run, pair, port, redis, *args, requests):
+    """Each of them longer, until something was accelerated."""
+    return expect.rounds(pair, lambda turn: (redis, benchmark(run, pair, port, *args, "-n", requests << min(turn, 6))), expect.of_port(port))[1]
+
+
 def test_redis_benchmark(run, port, pair, redis):
-    client = benchmark(run, pair, port, "-t", "set,get,lpush,lrange_100", "-n", 4000, "-c", 20, "-d", 100)
+    client = benchmarks(run, pair, port, redis, "-t", "set,get,lpush,lrange_100", "-c", 20, "-d", 100, requests=4000)
     expect.acceleration(pair, port, redis, client)
 
 
 def test_redis_pipelined(run, port, pair, redis):
-    client = benchmark(run, pair, port, "-t", "set,get", "-n", 40000, "-P", 64, "-c", 10, "-d", 500)
+    client = benchmarks(run, pair, port, redis, "-t", "set,get", "-P", 64, "-c", 10, "-d", 500, requests=40000)
     expect.acceleration(pair, port, redis, client)
 
 
@@ -136,8 +141,14 @@ def test_redis_values(run, port, pair, redis):
     values = {f"k{i}": f"{rng.getrandbits(rng.choice([8, 8, 800, 80000])):x}" for i in range(500)}
     store = redis_cli(run, pair, port, commands="".join(f"SET {k} {v}\n" for k, v in values.items()))
     assert store.stdout().split() == ["OK"] * len(values)
-    fetch = redis_cli(run, pair, port, commands="".join(f"GET {k}\n" for k in values))
-    assert fetch.stdout().split() == list(values.values())
+
+    def fetched(turn):
+        times = 1 << min(turn, 6)
+        fetch = redis_cli(run, pair, port, commands="".join(f"GET {k}\n" for k in values) * times)
+        assert fetch.stdout().split() == list(values.values()) * times
+        return redis, fetch
+
+    _, fetch = expect.rounds(pair, fetched, expect.of_port(port))
     expect.acceleration(pair, port, redis, fetch)
 
 
@@ -152,20 +163,27 @@ def test_redis_mass_insertion(run, port, pair, redis):
 
 
 def test_redis_background_save(run, port, pair, redis):
-    """BGSAVE forks a server with live accelerated connections; clients go on, and the file holds the data."""
+    """BGSAVE forks a server with live accelerated connections; clients go on, and the file holds the data. The client asks until both ends
+    are accelerated."""
     fill = redis_cli(run, pair, port, commands="".join(f"SET k{i} {i * i}\n" for i in range(300)))
     assert fill.stdout().split() == ["OK"] * 300
     rounds = "".join(f"GET k{i}\n" for i in range(50))
+    written = 0
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as end, os.fdopen(writer, "w") as commands:
         mixed = run.start("cli", [build.tool("redis-cli"), "-p", port], vma=pair.client, mode=pair.mode, stdin=end)
-        commands.write(rounds)
-        commands.flush()
-        if pair.both:
-            run.wait_until(lambda: redis.log().accelerated(port) and mixed.log().accelerated(port), "both to be accelerated")
+
+        def ask():
+            nonlocal written
+            commands.write(rounds)
+            commands.flush()
+            written += 1
+            return not pair.both or (redis.log().accelerated(port) and mixed.log().accelerated(port))
+
+        run.wait_until(ask, "both to be accelerated")
         commands.write("BGSAVE\n" + rounds + "BGSAVE SCHEDULE\n" + rounds)
     numbers = [line for line in mixed.ok().stdout().splitlines() if line.isdigit()]
-    assert numbers == [str(i * i) for i in range(50)] * 3
+    assert numbers == [str(i * i) for i in range(50)] * (written + 2)
     run.wait_until(lambda: "rdb_bgsave_in_progress:0" in redis_cli(run, pair, port, "INFO", "persistence").stdout(),
                    "the background save to end")
     info = redis_cli(run, pair, port, "INFO", "persistence").stdout()
@@ -194,9 +212,16 @@ def test_redis_publish_subscribe(run, port, pair, redis):
                            mode=pair.mode) for _ in range(3)]
     for listener in listeners:
         listener.wait_output("subscribe")
-    words = [f"item-{i}" for i in range(300)]
-    sender = redis_cli(run, pair, port, commands="".join(f"PUBLISH news {w}\n" for w in words))
-    assert sender.stdout().split() == ["3"] * len(words)
+    words = []
+
+    def publish(turn):
+        more = [f"item-{turn}-{i}" for i in range(300 << min(turn, 6))]
+        words.extend(more)
+        sender = redis_cli(run, pair, port, commands="".join(f"PUBLISH news {word}\n" for word in more))
+        assert sender.stdout().split() == ["3"] * len(more)
+        return redis, sender
+
+    _, sender = expect.rounds(pair, publish, expect.of_port(port))
     for listener in listeners:
         listener.wait_output(words[-1])
         assert [line for line in listener.stdout().splitlines() if line.startswith("item-")] == words
@@ -332,14 +357,14 @@ def test_python_http_server(run, port, pair):
 ASKS = """
 import socket, sys
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
-    for i in range(400):
-        block = b"%d " % i * (i + 1)
+    for i in range(int(sys.argv[2])):
+        block = b"%d " % i * (i % 400 + 1)
         s.sendall(block)
         got = b""
         while len(got) < len(block):
             got += s.recv(len(block) - len(got))
         assert got == block, i
-print("400 answers")
+print("all answers")
 """
 
 
@@ -349,10 +374,10 @@ def test_process_a_connection(run, port, pair):
                        mode=pair.mode)
     run.wait_port(port, server)
 
-    def ask(_):
+    def ask(turn):
         for _ in range(2):
-            client = run.run("client", [PYTHON, "-c", ASKS, port], vma=pair.client, mode=pair.mode)
-            assert "400 answers" in client.stdout()
+            client = run.run("client", [PYTHON, "-c", ASKS, port, 400 << min(turn, 6)], vma=pair.client, mode=pair.mode)
+            assert "all answers" in client.stdout()
         return server, client
 
     _, client = expect.rounds(pair, ask, expect.of_port(port))
@@ -424,10 +449,9 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
 @pytest.mark.parametrize("tool", ["nc", "socat"])
 @pytest.mark.parametrize("family", ["4", "6"])
 def test_file_transfer(run, port, pair, tool, family):
-    source = run.work / "source"
-    wanted = random_file(source, 16 << 20)
-
     def transfer(turn):
+        source = run.work / f"source-{turn}"
+        wanted = random_file(source, 16 << min(20 + turn, 24))
         target = run.work / f"target-{turn}"
         server, client = transfer_file(run, port, pair, tool, family, source, target)
         assert target.stat().st_size == source.stat().st_size
