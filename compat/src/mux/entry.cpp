@@ -42,6 +42,7 @@ Entry *new_entry(Set &set, void *source, bool nested, int fd)
         entry->disabled = false;
         entry->since = 0;
         ++entry->generation;
+        entry->place.store(Place::kNowhere, std::memory_order_relaxed);
         entry->set.store(&set, std::memory_order_release);
     }
     entry->set_prev = nullptr;

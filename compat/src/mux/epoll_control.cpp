@@ -51,11 +51,14 @@ void give_data_back(Set &set, const Entry &entry)
 
 // What is left to do about the target once no lock is held.
 struct Left {
+    bool unread = false;  // it couldn't be given back as a whole, and is followed although other processes have the set
     bool unmoved = false; // an entry couldn't be taken over: the source must stay with the kernel
-    bool shared = false;  // likewise, as long as another process has the set
+    bool shared = false;  // nothing was done: the source goes back to the kernel first
 };
 
-// A new registration: to the kernel, and on to the side set if its source is offloaded.
+// A new registration: to the kernel, and on to the side set if its source is offloaded. Who waits in another process,
+// for this set or one around it, hears what the kernel says of it from the moment it is in: of a connection that goes
+// by a port, that it has ended. So such a source is the kernel's before it is registered.
 int enter(Set &set, const Target &target, const epoll_event &event, int op, Left &left)
 {
     Entry *const entry = new_entry(set, target.source, target.nested, target.fd);
@@ -65,16 +68,20 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, Left
         return libc::real.epoll_ctl(set.epfd, op, target.fd, &copy);
     }
     describe(set, *entry, event);
+    full_fence(); // either the source's change finds the entry, and waits for the set's lock, or we see the change
+    const bool offloaded = target.offloaded();
+    if (offloaded && !left.unread && is_seen_by_others(set)) {
+        left.shared = true;
+        drop_entry(set, *entry);
+        return -1;
+    }
     if (register_in_kernel(set, *entry, op) != 0) {
         const int error = errno;
         drop_entry(set, *entry);
         return fail(error);
     }
-    full_fence(); // either the source's change finds the entry, or we see the change
-    if (target.offloaded()) {
-        left.shared = stays_in_kernel(set, *entry);
-        left.unmoved = !left.shared && !take_over(set, *entry);
-    }
+    if (offloaded && target.offloaded())
+        left.unmoved = !take_over(set, *entry);
     if (!target.still_open()) { // closed by another thread while we were here
         if (entry->place.load(std::memory_order_relaxed) == Place::kTaken)
             detach(set, *entry);
@@ -83,27 +90,6 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, Left
         drop_entry(set, *entry);
     }
     return 0;
-}
-
-int add(Set &set, const Target &target, const epoll_event &event, Left &left)
-{
-    Entry *const old = find_entry(set, target.source, target.nested, target.fd);
-    if (old != nullptr) {
-        const Place place = old->place.load(std::memory_order_relaxed);
-        if (place == Place::kTaken || place == Place::kNowhere)
-            return fail(EEXIST);
-        if (place == Place::kParked) {
-            describe(set, *old, event);
-            unpark(set, *old);
-            return 0;
-        }
-        epoll_event copy = event;
-        if (libc::real.epoll_ctl(set.epfd, EPOLL_CTL_ADD, target.fd, &copy) != 0)
-            return -1;
-        drop_entry(set, *old); // the kernel had lost it: closed and opened behind our back
-        return enter(set, target, event, EPOLL_CTL_MOD, left);
-    }
-    return enter(set, target, event, EPOLL_CTL_ADD, left);
 }
 
 int modify_in_kernel(Set &set, Entry &entry, const epoll_event &event)
@@ -121,6 +107,26 @@ int modify_in_kernel(Set &set, Entry &entry, const epoll_event &event)
     entry.disabled = was_disabled;
     --entry.generation;
     return -1;
+}
+
+int add(Set &set, const Target &target, const epoll_event &event, Left &left)
+{
+    Entry *const old = find_entry(set, target.source, target.nested, target.fd);
+    if (old != nullptr) {
+        const Place place = old->place.load(std::memory_order_relaxed);
+        if (place == Place::kTaken || place == Place::kNowhere)
+            return fail(EEXIST);
+        if (place == Place::kParked) {
+            describe(set, *old, event);
+            unpark(set, *old);
+            return 0;
+        }
+        epoll_event copy = event;
+        if (libc::real.epoll_ctl(set.epfd, EPOLL_CTL_ADD, target.fd, &copy) != 0)
+            return -1;
+        return modify_in_kernel(set, *old, event); // the kernel had lost it: closed and opened behind our back
+    }
+    return enter(set, target, event, EPOLL_CTL_ADD, left);
 }
 
 int modify(Set &set, const Target &target, const epoll_event &event, Left &left)
@@ -171,38 +177,8 @@ int remove(Set &set, const Target &target)
     return result;
 }
 
-// What has bytes of ours that are unread, which the kernel will not tell of, is followed all the same.
-void leave_to_kernel(Set &set, const Target &target)
+int change(Set &set, int op, const Target &target, const epoll_event *event, Left &left)
 {
-    give_to_kernel(target.source, target.nested);
-    bool was_taken = false;
-    {
-        LockGuard guard(set.lock);
-        Entry *const entry = find_entry(set, target.source, target.nested, target.fd);
-        was_taken = is_taken(set);
-        if (entry == nullptr || !target.offloaded() || entry->place.load(std::memory_order_relaxed) == Place::kTaken)
-            return;
-        take_over(set, *entry);
-    }
-    tell_taken(set, was_taken);
-}
-
-// Who waits in another process, for this set or one around it, hears what the kernel says of it from the moment it is
-// in: of a connection that goes by a port, that it has ended.
-void give_back_before(Set &set, int op, const Target &target)
-{
-    if (op != EPOLL_CTL_ADD || g_mux.shared.load(std::memory_order_seq_cst) == 0 || !target.offloaded())
-        return;
-    const libc::KeepErrno keep;
-    if (set.shared.load(std::memory_order_seq_cst) != 0 || stays_in_kernel(set.hook))
-        give_to_kernel(target.source, target.nested);
-}
-
-int control(Set &set, int op, const Target &target, const epoll_event *event)
-{
-    const libc::Stretch stretch; // a handler that jumps finds it done, and told
-    give_back_before(set, op, target);
-    Left left;
     bool was_taken = false;
     int result = 0;
     {
@@ -218,13 +194,33 @@ int control(Set &set, int op, const Target &target, const epoll_event *event)
             note_change(set);
     }
     const int error = errno;
-    const bool told = tell_taken(set, was_taken);
-    if (left.shared && result == 0)
-        leave_to_kernel(set, target);
-    if (left.unmoved && result == 0 && !target.nested)
-        sock::pin_to_kernel(*static_cast<sock::Socket *>(target.source), "its epoll set can't hold it");
-    (void)told; // a set around this one that can't follow sees it by its kernel events only
+    if (!tell_taken(set, was_taken) && result == 0 && is_seen_by_others(set))
+        give_to_kernel(target.source, target.nested); // meanwhile put into a set that other processes have
     errno = error;
+    return result;
+}
+
+// False: it has bytes that are unread, which the kernel will not tell of.
+bool given_back(const Target &target)
+{
+    const libc::KeepErrno keep;
+    give_to_kernel(target.source, target.nested);
+    return !target.offloaded();
+}
+
+int control(Set &set, int op, const Target &target, const epoll_event *event)
+{
+    const libc::Stretch stretch; // a handler that jumps finds it done, and told
+    Left left;
+    int result = change(set, op, target, event, left);
+    while (left.shared) {
+        left = {.unread = !given_back(target)};
+        result = change(set, op, target, event, left);
+    }
+    if (left.unmoved && result == 0 && !target.nested) {
+        const libc::KeepErrno keep;
+        sock::pin_to_kernel(*static_cast<sock::Socket *>(target.source), "its epoll set can't hold it");
+    }
     return result;
 }
 

@@ -33,7 +33,7 @@ enum class Place : std::uint8_t {
     kFree,    // the entry is unused
     kKernel,  // in the program's kernel set, as the program asked
     kTagged,  // the same, but with our tag for data: one-shot, we must see it fire
-    kNowhere, // a one-shot that has fired: EPOLL_CTL_MOD brings it back
+    kNowhere, // a one-shot that has fired, which EPOLL_CTL_MOD brings back; or it is about to be registered
     kTaken,   // in the side set (a nested set: in the kernel set, tagged); its events are reported from here
     kParked,  // removed by the program while taken, kept in the side set: it mostly comes back at once
     kStuck,   // its number is closed while the file lives on: nobody can change what the kernel has
@@ -276,6 +276,7 @@ void note_change(Set &set);       // the program has changed what the kernel has
 // It can't be taken over, as another process is to hear of it too, or as it is not known whether it has fired.
 bool stays_in_kernel(Set &set, const Entry &entry); // set.lock held, or its source's hook's
 bool stays_in_kernel(sock::MuxHook &hook);          // one of the source's
+bool is_seen_by_others(Set &set);                   // another process has it, or one around it
 void give_to_kernel(void *source, bool nested);     // what is accelerated of it; no lock held
 void give_back_all(Set &set);                       // of what is in it; no lock held
 

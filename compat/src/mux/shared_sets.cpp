@@ -267,6 +267,12 @@ bool stays_in_kernel(sock::MuxHook &hook)
     return any_stays(hook);
 }
 
+bool is_seen_by_others(Set &set)
+{
+    return g_mux.shared.load(std::memory_order_seq_cst) != 0 &&
+           (set.shared.load(std::memory_order_seq_cst) != 0 || set_around_stays(set.hook));
+}
+
 void note_change(Set &set)
 {
     const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);

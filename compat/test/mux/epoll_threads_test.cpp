@@ -391,43 +391,6 @@ void child_begins_with_the_kernels_sets(void **)
     fake::close_set(epfd);
 }
 
-struct {
-    int epfd;
-    int fd;
-    int error; // of a change of `fd` in the kernel's set when the socket was given back; -1: it was not
-} g_return;
-
-// Who waits in another process must not hear of a connection before it is the kernel's again.
-void is_back_before_a_shared_set_has_it(void **)
-{
-    const auto look = [] {
-        epoll_event event = {};
-        const int result = libc::real.epoll_ctl(g_return.epfd, EPOLL_CTL_MOD, g_return.fd, &event);
-        g_return.error = result == 0 ? 0 : errno;
-    };
-    const auto add_and_look = [look](int epfd, int fd) {
-        g_return = {epfd, fd, -1};
-        fake::g_before_return = look;
-        assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
-        fake::g_before_return = nullptr;
-        assert_int_equal(g_return.error, ENOENT);
-    };
-    const int outer = fake::open_set(), inside = fake::open_set(), joins = fake::open_set();
-    const int fds[] = {fake::open_socket(), fake::open_socket(), fake::open_socket()};
-    assert_int_equal(control(outer, EPOLL_CTL_ADD, inside, EPOLLIN), 0);
-    assert_int_equal(control(joins, EPOLL_CTL_ADD, fds[2], EPOLLIN), 0);
-    mux::set_passed(outer);
-    for (const int fd : fds)
-        assert_true(fake::offload(fd));
-    add_and_look(outer, fds[0]);
-    add_and_look(inside, fds[1]); // which is private, and in a shared one
-    add_and_look(outer, joins);   // with one that is offloaded
-    for (const int fd : fds)
-        fake::close_socket(fd);
-    for (const int set : {outer, inside, joins})
-        fake::close_set(set);
-}
-
 } // namespace
 
 int main()
@@ -443,7 +406,6 @@ int main()
         cmocka_unit_test(set_closed_under_a_waiter),
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(child_begins_with_the_kernels_sets),
-        cmocka_unit_test(is_back_before_a_shared_set_has_it),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

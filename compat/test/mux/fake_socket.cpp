@@ -27,6 +27,7 @@ void (*g_after_look)() = nullptr;
 void (*g_after_take)() = nullptr;
 void (*g_before_drain)() = nullptr;
 void (*g_before_return)() = nullptr;
+void (*g_after_asking)() = nullptr;
 
 Engine &engine()
 {
@@ -135,7 +136,10 @@ bool tells_what_came_before(const Socket &)
 
 bool is_offloaded(const Socket &s)
 {
-    return s.offloaded.load(std::memory_order_seq_cst);
+    const bool offloaded = s.offloaded.load(std::memory_order_seq_cst);
+    if (!offloaded)
+        once(fake::g_after_asking);
+    return offloaded;
 }
 
 bool tells_of_itself(const Socket &s)

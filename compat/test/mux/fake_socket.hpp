@@ -13,6 +13,7 @@ extern void (*g_after_look)();   // called once, between a socket's being found 
 extern void (*g_after_take)();   // likewise, by who polls, between taking an event off the queue and telling of it
 extern void (*g_before_drain)(); // likewise, by who drains the queue, before waiting for who polls
 extern void (*g_before_return)(); // likewise, where the multiplexer gives a socket back to the kernel
+extern void (*g_after_asking)();  // likewise, between a socket's being found kernel-only and the answer
 
 int open_socket(); // a tracked socket; returns its descriptor
 int dup_socket(int fd);
