@@ -157,7 +157,7 @@ int remove(Set &set, const Target &target)
     case Place::kParked:
         return fail(ENOENT);
     case Place::kTaken:
-        if (!target.nested) {
+        if (!target.nested && !is_seen_by_others(set)) {
             park(set, *entry);
             return 0;
         }

@@ -279,6 +279,7 @@ bool stays_in_kernel(sock::MuxHook &hook);          // one of the source's
 bool is_seen_by_others(Set &set);                   // another process has it, or one around it
 void give_to_kernel(void *source, bool nested);     // what is accelerated of it; no lock held
 void give_back_all(Set &set);                       // of what is in it; no lock held
+void discard_parked(Set &set); // the others would hear of what the program has deleted; no lock held
 
 // ---- ready.cpp: the ready list --------------------------------------------------------------------------------------
 

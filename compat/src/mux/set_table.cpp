@@ -340,6 +340,7 @@ bool descriptor_closed(sock::Socket &s, int fd, bool last)
 bool fork_prepare()
 {
     bool any = false;
+    g_mux.pool.for_each(discard_parked);
     g_mux.lock.lock();
     g_mux.pool.for_each([&any](Set &set) {
         set.lock.lock();

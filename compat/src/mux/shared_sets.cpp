@@ -273,6 +273,21 @@ bool is_seen_by_others(Set &set)
            (set.shared.load(std::memory_order_seq_cst) != 0 || set_around_stays(set.hook));
 }
 
+void discard_parked(Set &set)
+{
+    if (!is_taken(set))
+        return;
+    {
+        const LockGuard guard(set.lock);
+        for (Entry *entry = set.entries, *next = nullptr; entry != nullptr; entry = next) {
+            next = entry->set_next;
+            if (entry->place.load(std::memory_order_relaxed) == Place::kParked)
+                discard(set, *entry);
+        }
+    }
+    tell_taken(set, true);
+}
+
 void note_change(Set &set)
 {
     const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
@@ -339,6 +354,7 @@ void give_back_all(Set &set)
         for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next)
             entry->given_back = false;
     }
+    discard_parked(set);
     void *source = nullptr;
     bool nested = false;
     while (next_to_give_back(set, source, nested))

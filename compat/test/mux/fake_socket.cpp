@@ -23,6 +23,7 @@
 namespace vma::fake {
 
 bool g_quiet_kernel = false;
+bool g_keeps_unread = false;
 void (*g_after_look)() = nullptr;
 void (*g_after_take)() = nullptr;
 void (*g_before_drain)() = nullptr;
@@ -201,6 +202,8 @@ void pin_to_kernel(Socket &s, const char *why, Heir)
 void give_to_kernel(Socket &s, const char *)
 {
     once(fake::g_before_return);
+    if (fake::g_keeps_unread && s.bytes.load() > 0)
+        return;
     if (!s.offloaded.exchange(false, std::memory_order_seq_cst))
         return;
     for (int left = s.bytes.exchange(0); left > 0; --left)

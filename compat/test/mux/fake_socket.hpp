@@ -9,6 +9,7 @@
 namespace vma::fake {
 
 extern bool g_quiet_kernel;      // the kernel has never news of offloaded sockets: looking at them takes no system call
+extern bool g_keeps_unread;      // what a socket has unread doesn't go back to the kernel, nor does the socket
 extern void (*g_after_look)();   // called once, between a socket's being found not ready and the answer
 extern void (*g_after_take)();   // likewise, by who polls, between taking an event off the queue and telling of it
 extern void (*g_before_drain)(); // likewise, by who drains the queue, before waiting for who polls

@@ -2,7 +2,7 @@
 // Epoll sets that other processes have too: what these find in the kernel's set, and when.
 #include "fabtests/unit.hpp"
 
-#include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <thread>
@@ -142,6 +142,58 @@ void set_becomes_shared_while_it_gets_a_socket(void **)
     fake::close_set(g_outer);
 }
 
+// ---- what is not in it ----------------------------------------------------------------------------------------------
+
+bool is_quiet(int epfd) // to who polls it in another process
+{
+    pollfd kernel = {epfd, POLLIN, 0};
+    return ::poll(&kernel, 1, 0) == 0;
+}
+
+void pass_on(int epfd)
+{
+    mux::set_passed(epfd);
+}
+
+void fork_without_a_child(int)
+{
+    mux::fork_prepare();
+    mux::fork_parent();
+}
+
+// It mostly comes back at once, so that we keep it.
+void what_was_deleted(void **)
+{
+    for (void (*const share)(int) : {pass_on, fork_without_a_child}) {
+        const One one(EPOLLIN);
+        const int outer = fake::open_set();
+        assert_int_equal(add(outer, one.epfd, EPOLLIN), 0);
+        assert_int_equal(control(one.epfd, EPOLL_CTL_DEL, one.fd, 0, 0), 0);
+        share(one.epfd);
+        fake::close_peer(one.fd);
+        assert_true(is_quiet(one.epfd));
+        assert_true(is_quiet(outer));
+        assert_true(is_offloaded(one.fd));
+        fake::close_set(outer);
+    }
+}
+
+void what_was_unread_and_is_deleted(void **)
+{
+    const One one(EPOLLIN);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN));
+    fake::g_keeps_unread = true;
+    pass_on(one.epfd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN)); // it is ours to tell
+    assert_int_equal(control(one.epfd, EPOLL_CTL_DEL, one.fd, 0, 0), 0);
+    fake::close_peer(one.fd);
+    assert_true(is_quiet(one.epfd));
+    assert_int_equal(add(one.epfd, one.fd, EPOLLIN), 0);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN | EPOLLHUP));
+    fake::g_keeps_unread = false;
+}
+
 } // namespace
 
 int main()
@@ -151,6 +203,8 @@ int main()
         cmocka_unit_test(is_back_before_a_shared_set_has_it),
         cmocka_unit_test(is_accelerated_while_a_shared_set_gets_it),
         cmocka_unit_test(set_becomes_shared_while_it_gets_a_socket),
+        cmocka_unit_test(what_was_deleted),
+        cmocka_unit_test(what_was_unread_and_is_deleted),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -323,6 +323,37 @@ SCENARIO(shared_set_passed_on)
     me.step();
 }
 
+// What was deleted before is in it for nobody.
+SCENARIO(shared_set_passed_on_without_one)
+{
+    if (me.server) {
+        const int second = me.connection();
+        me.step();
+        ::close(second);
+        me.step();
+        return;
+    }
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), "socketpair");
+    const Signal ended;
+    const pid_t child = start_child([&] {
+        const int set = take_descriptor(ends[1]);
+        ended.await();
+        show_wait(me, "in the child", set);
+    });
+    const int second = me.connection();
+    const int set = new_set();
+    must(control(set, EPOLL_CTL_ADD, second, EPOLLIN, 1), "add");
+    must(control(set, EPOLL_CTL_DEL, second, 0, 0), "delete");
+    give_descriptor(ends[0], set);
+    me.step();
+    await_events(second, POLLRDHUP);
+    ended.give();
+    await_end(child);
+    show_wait(me, "in the parent", set);
+    me.step();
+}
+
 // Nor has a child it alone whose parent has passed it on.
 SCENARIO(shared_set_passed_on_by_the_parent)
 {
