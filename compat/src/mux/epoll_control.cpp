@@ -30,6 +30,8 @@ struct Target {
         return nested ? is_taken(*static_cast<Set *>(source))
                       : sock::is_offloaded(*static_cast<sock::Socket *>(source));
     }
+    // What others would see of it is not the kernel's alone.
+    bool shows_ours() const { return offloaded() || (nested && static_cast<Set *>(source)->side_hangs); }
     bool still_open() const { return nested ? set_of(fd) == source : sock::lookup(fd) == source; }
 };
 
@@ -70,7 +72,7 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, Left
     describe(set, *entry, event);
     full_fence(); // either the source's change finds the entry, and waits for the set's lock, or we see the change
     const bool offloaded = target.offloaded();
-    if (offloaded && !left.unread && is_seen_by_others(set)) {
+    if (!left.unread && target.shows_ours() && is_seen_by_others(set)) {
         left.shared = true;
         drop_entry(set, *entry);
         return -1;

@@ -103,7 +103,7 @@ struct alignas(64) Set {
         -1}; // side set: kernel's news of taken entries, kick and engine descriptors, edge-triggered
     std::atomic<int> engine_fd{-1};            // the main ring's, registered in it
     std::atomic<sock::RingMask> more_rings{0}; // the others whose descriptors are
-    bool side_hangs = false;                   // it is in the kernel set
+    std::atomic<bool> side_hangs{false};       // it is in the kernel set; written with `lock`
     std::int64_t storm_end = 0;
     std::atomic<std::uint32_t> users{0}; // besides those that the thread records tell of
 
@@ -265,7 +265,7 @@ bool move_entries(sock::MuxHook &hook, bool take);
 bool tell_taken(Set &set, bool was_taken);
 
 void end_storm(Set &set);     // if nobody needs it any more
-void take_side_out(Set &set); // of the kernel set, which others look at, while nothing needs it there; set.lock held
+void take_side_out(Set &set); // of the kernel set, which others look at, while nothing is taken; set.lock held
 
 // ---- shared_sets.cpp: sets that other processes may have ------------------------------------------------------------
 

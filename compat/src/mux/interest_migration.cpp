@@ -34,7 +34,8 @@ int private_number(int fd)
 bool open_side(Set &set)
 {
     if (const int side = set.side_fd.load(std::memory_order_relaxed); side >= 0) {
-        set.side_hangs = set.side_hangs || control(set.epfd, EPOLL_CTL_ADD, side, EPOLLIN | EPOLLET, side_marker(set));
+        if (!set.side_hangs)
+            set.side_hangs = control(set.epfd, EPOLL_CTL_ADD, side, EPOLLIN | EPOLLET, side_marker(set));
         return set.side_hangs;
     }
     const int side = private_number(libc::real.epoll_create1(EPOLL_CLOEXEC));
@@ -371,8 +372,12 @@ bool tell_taken(Set &set, bool was_taken)
         taken = is_taken(set);
         moved = move_entries(set.hook, taken) && moved;
     } while (is_taken(set) != taken);
-    if (taken)
+    if (taken) {
         sock::kick_sleepers(); // who polls the set's descriptor must look inside
+    } else if (is_seen_by_others(set)) {
+        LockGuard guard(set.lock);
+        take_side_out(set);
+    }
     return moved;
 }
 
@@ -388,9 +393,11 @@ void end_storm(Set &set)
     set.storm.store(false, std::memory_order_release);
 }
 
+// Who sleeps in the set with nothing taken sleeps for the kernel's events alone, as if he had come now; it hangs there
+// again before anything is taken.
 void take_side_out(Set &set)
 {
-    if (!set.side_hangs || is_taken(set) || set.asleep.load(std::memory_order_relaxed) != 0)
+    if (!set.side_hangs || is_taken(set))
         return;
     if (set.storm.exchange(false, std::memory_order_relaxed))
         libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, set.kick_fd, nullptr);

@@ -181,7 +181,9 @@ bool next_to_give_back(Set &set, void *&source, bool &nested)
 {
     const LockGuard guard(set.lock);
     for (Entry *entry = set.entries; entry != nullptr; entry = entry->set_next) {
-        if (entry->given_back || entry->place.load(std::memory_order_relaxed) != Place::kTaken)
+        const bool shows_ours = entry->place.load(std::memory_order_relaxed) == Place::kTaken ||
+                                (entry->nested && entry->inner()->side_hangs);
+        if (entry->given_back || !shows_ours)
             continue;
         entry->given_back = true;
         source = entry->source;
@@ -359,6 +361,8 @@ void give_back_all(Set &set)
     bool nested = false;
     while (next_to_give_back(set, source, nested))
         give_to_kernel(source, nested);
+    const LockGuard guard(set.lock);
+    take_side_out(set);
 }
 
 namespace {

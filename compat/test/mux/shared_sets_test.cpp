@@ -4,12 +4,18 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <functional>
 #include <thread>
 
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/test/mux/at_the_kernel.hpp"
 #include "compat/test/mux/epoll_look.hpp"
 #include "compat/test/mux/fake_socket.hpp"
 
@@ -113,10 +119,10 @@ void is_accelerated_while_a_shared_set_gets_it(void **)
     fake::close_set(epfd);
 }
 
-// Its first accelerated socket is on its way out of the kernel's set when that is put into one that others have.
+// Its first accelerated socket is about to be taken over when it is put into one that others have.
 int g_inner = -1;
 int g_outer = -1;
-decltype(libc::real.epoll_ctl) g_real = nullptr;
+decltype(libc::real.epoll_create1) g_real = nullptr;
 
 void set_becomes_shared_while_it_gets_a_socket(void **)
 {
@@ -125,16 +131,14 @@ void set_becomes_shared_while_it_gets_a_socket(void **)
     mux::set_passed(g_outer);
     const int fd = fake::open_socket();
     assert_true(fake::offload(fd));
-    g_real = libc::real.epoll_ctl;
-    libc::real.epoll_ctl = [](int epfd, int op, int member, epoll_event *event) noexcept {
-        if (op == EPOLL_CTL_DEL) {
-            libc::real.epoll_ctl = g_real; // once
-            assert_int_equal(add(g_outer, g_inner, EPOLLIN), 0);
-        }
-        return g_real(epfd, op, member, event);
+    g_real = libc::real.epoll_create1;
+    libc::real.epoll_create1 = [](int flags) noexcept { // of the side set
+        libc::real.epoll_create1 = g_real;              // once
+        assert_int_equal(add(g_outer, g_inner, EPOLLIN), 0);
+        return g_real(flags);
     };
     assert_int_equal(add(g_inner, fd, EPOLLIN), 0);
-    libc::real.epoll_ctl = g_real;
+    libc::real.epoll_create1 = g_real;
     assert_false(is_offloaded(fd));
     assert_true(kernel_has(g_inner, fd));
     fake::close_socket(fd);
@@ -194,17 +198,111 @@ void what_was_unread_and_is_deleted(void **)
     fake::g_keeps_unread = false;
 }
 
+// What this process sleeps for is the engine's news of all its sockets, and none of them is in the set.
+void tell_of_another()
+{
+    const int other = fake::open_socket();
+    assert_true(fake::offload(other));
+    sock::engine_arm(sock::kMainRing);
+    fake::post(other, EPOLLOUT);
+    sock::engine_woken(sock::kMainRing);
+}
+
+void assert_quiet_at_news(int epfd)
+{
+    tell_of_another();
+    assert_true(is_quiet(epfd));
+}
+
+// Takes in what the engine has, and hears of it from then on.
+void sleep_in(int epfd, std::function<void()> meanwhile)
+{
+    const int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_int_equal(add(epfd, bell, EPOLLIN), 0);
+    const fake::BeforeTheSleep act([bell, &meanwhile] {
+        meanwhile();
+        ::eventfd_write(bell, 1);
+    });
+    epoll_event event = {};
+    assert_int_equal(mux::epoll_wait(epfd, &event, 1, nullptr, nullptr), 1);
+    assert_int_equal(event.data.fd, bell);
+    ::close(bell);
+}
+
+void side_set_in_which_a_thread_sleeps(void **)
+{
+    for (void (*const share)(int) : {pass_on, fork_without_a_child}) {
+        const One one(EPOLLIN);
+        sleep_in(one.epfd, [share, &one] {
+            fake::give_up(one.fd); // as the socket layer does before a fork
+            share(one.epfd);
+        });
+        assert_quiet_at_news(one.epfd);
+    }
+}
+
+void side_set_of_one_inside(void **)
+{
+    const One one(EPOLLIN), other(EPOLLIN);
+    const int outer = fake::open_set();
+    assert_int_equal(add(outer, one.epfd, EPOLLIN), 0);
+    for (const One *const inner : {&one, &other}) {
+        sleep_in(inner->epfd, [] {});
+        fake::give_up(inner->fd); // nothing in it is ours any more
+    }
+    pass_on(outer);
+    assert_quiet_at_news(outer);
+    assert_int_equal(add(outer, other.epfd, EPOLLIN), 0);
+    assert_quiet_at_news(outer);
+    fake::close_set(outer);
+}
+
+void side_set_whose_last_bytes_are_read(void **)
+{
+    const One one(EPOLLIN);
+    sleep_in(one.epfd, [] {});
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN));
+    fake::g_keeps_unread = true;
+    pass_on(one.epfd);
+    fake::g_keeps_unread = false;
+    assert_true(is_offloaded(one.fd));
+    assert_true(fake::consume(one.fd));
+    fake::give_up(one.fd);
+    assert_quiet_at_news(one.epfd);
+}
+
+// It hangs there again for who sleeps since it was taken out.
+void sleeper_hears_of_what_is_ours_again(void **)
+{
+    const One one(EPOLLIN);
+    const fake::BeforeTheSleep act([&one] {
+        pass_on(one.epfd);
+        mux::leave_shared(*mux::set_of(one.epfd)); // as where it is found to be alone
+        assert_true(fake::offload(one.fd));
+        fake::deliver(one.fd);
+    });
+    epoll_event event = {};
+    assert_int_equal(mux::epoll_wait(one.epfd, &event, 1, nullptr, nullptr), 1);
+    assert_int_equal(event.data.fd, one.fd);
+}
+
 } // namespace
 
 int main()
 {
     vma::libc::resolve_real();
+    vma::config::g_params.select_poll = 0; // waits go to sleep at once
     const CMUnitTest tests[] = {
         cmocka_unit_test(is_back_before_a_shared_set_has_it),
         cmocka_unit_test(is_accelerated_while_a_shared_set_gets_it),
         cmocka_unit_test(set_becomes_shared_while_it_gets_a_socket),
         cmocka_unit_test(what_was_deleted),
         cmocka_unit_test(what_was_unread_and_is_deleted),
+        cmocka_unit_test(side_set_in_which_a_thread_sleeps),
+        cmocka_unit_test(side_set_of_one_inside),
+        cmocka_unit_test(side_set_whose_last_bytes_are_read),
+        cmocka_unit_test(sleeper_hears_of_what_is_ours_again),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
