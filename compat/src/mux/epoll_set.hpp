@@ -122,9 +122,10 @@ struct alignas(64) Set {
     std::atomic<sock::Watcher *> watchers{nullptr};
 
     // See shared_sets.cpp. Written with `lock` held.
-    std::atomic<std::uint32_t> shared{0}; // its number in the family while others may have it, or kForGood; 0: our own
-    std::uint32_t changes = 0;            // so many of the family's are known here
-    std::int64_t read_again_ns = 0;       // CLOCK_MONOTONIC: not before, while others have it
+    // Its number in the family while others may have it, or kForGood, kForExec; 0: our own.
+    std::atomic<std::uint32_t> shared{0};
+    std::uint32_t changes = 0;      // so many of the family's are known here
+    std::int64_t read_again_ns = 0; // CLOCK_MONOTONIC: not before, while others have it
 
     bool inherited = false; // a fork has just made it: what is taken is so for the parent alone
 

@@ -83,6 +83,7 @@ bool descriptor_closed(sock::Socket &s, int fd, bool last);
 // A descriptor is about to be passed to a process that is not of the family: if it is a set's, that is shared for good.
 void set_passed(int fd);
 void before_exec(); // likewise all sets that the next program has; no lock held
+void exec_failed(); // there is none: these are our own again
 
 // fork(): `prepare` after all sockets that the child keeps have become kernel-only. The child keeps the kernel's sets.
 // True: there are such. Offload lock held.

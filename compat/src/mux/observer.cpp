@@ -16,6 +16,7 @@ constinit const Multiplexers kMultiplexers = {
     .leave_sets = mux::leave_sets,
     .passed = mux::set_passed,
     .before_exec = mux::before_exec,
+    .exec_failed = mux::exec_failed,
     .fork_prepare = mux::fork_prepare,
     .fork_parent = mux::fork_parent,
     .fork_child = mux::fork_child,

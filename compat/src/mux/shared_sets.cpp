@@ -27,7 +27,13 @@ namespace {
 
 namespace family = sock::family;
 
-constexpr std::uint32_t kForGood = UINT32_MAX; // never alone again
+constexpr std::uint32_t kForGood = UINT32_MAX;     // never alone again
+constexpr std::uint32_t kForExec = UINT32_MAX - 1; // unless no other program comes
+
+bool has_cell(std::uint32_t shared)
+{
+    return shared != 0 && shared < kForExec;
+}
 
 // A line of the list.
 struct Registered {
@@ -213,7 +219,7 @@ bool read_at_times(Set &set, bool alone)
 bool look_who_has(Set &set)
 {
     const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
-    if (cell == 0 || cell == kForGood)
+    if (!has_cell(cell))
         return true;
     const LockGuard guard(set.lock);
     const bool alone = family::is_alone(cell); // first: who has left it changes nothing any more
@@ -293,7 +299,7 @@ void discard_parked(Set &set)
 void note_change(Set &set)
 {
     const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
-    if (cell == 0 || cell == kForGood)
+    if (!has_cell(cell))
         return;
     const bool up_to_date = family::changes(cell) == set.changes;
     family::note_change(cell);
@@ -307,9 +313,19 @@ void leave_shared(Set &set)
     if (cell == 0)
         return;
     g_mux.shared.fetch_sub(1, std::memory_order_relaxed);
-    if (cell != kForGood)
+    if (has_cell(cell))
         family::leave(cell);
 }
+
+namespace {
+
+void share_as(Set &set, std::uint32_t shared)
+{
+    if (set.shared.exchange(shared, std::memory_order_seq_cst) == 0)
+        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+}
+
+} // namespace
 
 bool share_before_fork(Set &set)
 {
@@ -317,11 +333,11 @@ bool share_before_fork(Set &set)
         return false;
     if (libc::is_private(set.epfd.load(std::memory_order_relaxed))) // of SocketXtreme: no program has it
         return false;
-    if (set.shared.load(std::memory_order_relaxed) == 0) {
+    const std::uint32_t before = set.shared.load(std::memory_order_relaxed);
+    if (before == 0 || before == kForExec) {
         const family::Cell cell = family::take();
         set.changes = cell != family::kNoCell ? family::changes(cell) : 0;
-        set.shared.store(cell != family::kNoCell ? cell : kForGood, std::memory_order_seq_cst);
-        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+        share_as(set, cell != family::kNoCell ? cell : kForGood);
     }
     show_as_asked(set);
     return true;
@@ -367,32 +383,33 @@ void give_back_all(Set &set)
 
 namespace {
 
-// Others of the family who have it go on counting its changes.
-void share_for_good(Set &set)
+// Others of the family who have it go on counting its changes. set.lock held
+void share_with_strangers(Set &set, std::uint32_t until)
 {
-    const std::uint32_t cell = set.shared.load(std::memory_order_relaxed);
-    if (cell != 0 && cell != kForGood) {
-        family::keep_for_good(cell);
-    } else if (cell == 0) {
-        set.shared.store(kForGood, std::memory_order_seq_cst);
-        g_mux.shared.fetch_add(1, std::memory_order_relaxed);
+    const std::uint32_t before = set.shared.load(std::memory_order_relaxed);
+    if (has_cell(before) && until == kForGood)
+        family::keep_for_good(before);
+    if (before == 0 || before == kForExec)
+        share_as(set, until);
+}
+
+void show_to_strangers(Set &set, std::uint32_t until)
+{
+    {
+        const LockGuard guard(set.lock);
+        share_with_strangers(set, until);
     }
+    give_back_all(set);
+    const LockGuard guard(set.lock);
+    show_as_asked(set);
 }
 
 } // namespace
 
 void set_passed(int fd)
 {
-    Set *const set = set_of(fd);
-    if (set == nullptr)
-        return;
-    {
-        const LockGuard guard(set->lock);
-        share_for_good(*set);
-    }
-    give_back_all(*set);
-    const LockGuard guard(set->lock);
-    show_as_asked(*set);
+    if (Set *const set = set_of(fd); set != nullptr)
+        show_to_strangers(*set, kForGood);
 }
 
 // As after a fork: the program that comes has the kernel's part of it alone.
@@ -413,7 +430,16 @@ void before_exec()
             return;
         const int flags = libc::real.fcntl(fd, F_GETFD);
         if (several || (flags >= 0 && (flags & FD_CLOEXEC) == 0)) // of others the flag may differ
-            set_passed(fd);
+            show_to_strangers(set, kForExec);
+    });
+}
+
+void exec_failed()
+{
+    g_mux.pool.for_each([](Set &set) {
+        const LockGuard guard(set.lock);
+        if (set.shared.load(std::memory_order_relaxed) == kForExec)
+            leave_shared(set);
     });
 }
 

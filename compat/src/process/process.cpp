@@ -329,6 +329,7 @@ void return_surviving_exec()
 void exec_failed()
 {
     holders_after_exec();
+    kMultiplexers.exec_failed();
 }
 
 void return_for_spawn(bool has_file_actions)

@@ -24,6 +24,7 @@ struct Multiplexers {
     bool (*leave_sets)();
     void (*passed)(int fd);
     void (*before_exec)();
+    void (*exec_failed)();
     bool (*fork_prepare)();
     void (*fork_parent)();
     void (*fork_child)();

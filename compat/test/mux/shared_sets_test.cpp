@@ -2,6 +2,8 @@
 // Epoll sets that other processes have too: what these find in the kernel's set, and when.
 #include "fabtests/unit.hpp"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,7 +28,10 @@ using namespace epoll_look;
 bool kernel_has(int epfd, int fd)
 {
     epoll_event event = {};
-    return libc::real.epoll_ctl(epfd, EPOLL_CTL_MOD, fd, &event) == 0;
+    if (libc::real.epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event) != 0)
+        return errno == EEXIST;
+    libc::real.epoll_ctl(epfd, EPOLL_CTL_DEL, fd, nullptr);
+    return false;
 }
 
 bool is_offloaded(int fd)
@@ -287,6 +292,32 @@ void sleeper_hears_of_what_is_ours_again(void **)
     assert_int_equal(event.data.fd, one.fd);
 }
 
+// ---- how long -------------------------------------------------------------------------------------------------------
+
+// The next program would have the set.
+bool is_accelerated_after_a_failed_exec(void (*meanwhile)(int))
+{
+    const One one(EPOLLIN);
+    ::fcntl(one.epfd, F_SETFD, 0);
+    mux::before_exec();
+    assert_false(is_offloaded(one.fd));
+    assert_true(kernel_has(one.epfd, one.fd));
+    if (meanwhile != nullptr)
+        meanwhile(one.epfd);
+    mux::exec_failed();
+    const bool accelerated = fake::offload(one.fd);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN));
+    return accelerated;
+}
+
+void exec_that_fails(void **)
+{
+    assert_true(is_accelerated_after_a_failed_exec(nullptr));
+    assert_false(is_accelerated_after_a_failed_exec(pass_on));
+    assert_false(is_accelerated_after_a_failed_exec(fork_without_a_child));
+}
+
 } // namespace
 
 int main()
@@ -303,6 +334,7 @@ int main()
         cmocka_unit_test(side_set_of_one_inside),
         cmocka_unit_test(side_set_whose_last_bytes_are_read),
         cmocka_unit_test(sleeper_hears_of_what_is_ours_again),
+        cmocka_unit_test(exec_that_fails),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -354,6 +354,21 @@ SCENARIO(shared_set_passed_on_without_one)
     me.step();
 }
 
+// Which would have it.
+SCENARIO(shared_set_no_other_program_comes)
+{
+    if (me.server)
+        return echo_and_send(me);
+    const int set = must(::epoll_create1(0), "epoll_create1");
+    must(::fcntl(me.fd, F_SETFD, FD_CLOEXEC), "fcntl");
+    must(control(set, EPOLL_CTL_ADD, me.fd, EPOLLIN, 1), "add");
+    me.show("exec", ::execl("/none", "none", nullptr));
+    show_what_came(me, set);
+    me.show("modify", control(set, EPOLL_CTL_MOD, me.fd, EPOLLIN | EPOLLOUT, 2));
+    show_wait(me, "modified", set);
+    me.step();
+}
+
 // Nor has a child it alone whose parent has passed it on.
 SCENARIO(shared_set_passed_on_by_the_parent)
 {
