@@ -39,6 +39,11 @@ bool is_offloaded(int fd)
     return sock::is_offloaded(*sock::lookup(fd));
 }
 
+void pass_on(int epfd)
+{
+    mux::set_passed(epfd);
+}
+
 // ---- registering ----------------------------------------------------------------------------------------------------
 
 // An EPOLL_CTL_ADD, and what others do meanwhile.
@@ -151,17 +156,40 @@ void set_becomes_shared_while_it_gets_a_socket(void **)
     fake::close_set(g_outer);
 }
 
+// Also where the socket has to go back before the kernel is asked.
+void verdicts_are_the_kernels(void **)
+{
+    const int epfd = fake::open_set(), fd = fake::open_socket();
+    pass_on(epfd);
+    assert_true(fake::offload(fd));
+    assert_int_equal(modify(epfd, fd, EPOLLIN), -ENOENT);
+    assert_int_equal(control(epfd, EPOLL_CTL_DEL, fd, 0, 0), -ENOENT);
+    assert_true(fake::offload(fd)); // no entry is left
+    assert_int_equal(add(epfd, fd, EPOLLIN | EPOLLET | EPOLLEXCLUSIVE | EPOLLPRI), -EINVAL);
+    assert_true(fake::offload(fd));
+    assert_int_equal(add(epfd, fd, EPOLLIN), 0);
+    assert_int_equal(add(epfd, fd, EPOLLOUT), -EEXIST);
+    fake::deliver(fd);
+    ASSERT_EVENTS(epfd, just(fd, EPOLLIN));
+    fake::close_socket(fd);
+    fake::close_set(epfd);
+}
+
+void set_that_is_refused_into_itself(void **)
+{
+    const One one(EPOLLIN), other(EPOLLIN);
+    pass_on(other.epfd);
+    assert_int_equal(add(one.epfd, one.epfd, EPOLLIN), -EINVAL);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(one.epfd, just(one.fd, EPOLLIN));
+}
+
 // ---- what is not in it ----------------------------------------------------------------------------------------------
 
 bool is_quiet(int epfd) // to who polls it in another process
 {
     pollfd kernel = {epfd, POLLIN, 0};
     return ::poll(&kernel, 1, 0) == 0;
-}
-
-void pass_on(int epfd)
-{
-    mux::set_passed(epfd);
 }
 
 void fork_without_a_child(int)
@@ -328,6 +356,8 @@ int main()
         cmocka_unit_test(is_back_before_a_shared_set_has_it),
         cmocka_unit_test(is_accelerated_while_a_shared_set_gets_it),
         cmocka_unit_test(set_becomes_shared_while_it_gets_a_socket),
+        cmocka_unit_test(verdicts_are_the_kernels),
+        cmocka_unit_test(set_that_is_refused_into_itself),
         cmocka_unit_test(what_was_deleted),
         cmocka_unit_test(what_was_unread_and_is_deleted),
         cmocka_unit_test(side_set_in_which_a_thread_sleeps),
