@@ -24,11 +24,18 @@ def has_module(run, name, package):
 @pytest.mark.parametrize("pattern", ["request", "push", "publish", "router"])
 def test_zeromq(run, pair, port, pattern):
     has_module(run, "zmq", "python3-zmq")
-    server = run.start("server", [PYTHON, PROGRAMS / "zmq_pairs.py", "server", pattern, port], vma=pair.server, mode=pair.mode)
-    run.wait_port(port, server)
-    client = run.run("client", [PYTHON, PROGRAMS / "zmq_pairs.py", "client", pattern, port], vma=pair.client, mode=pair.mode)
-    assert client.stdout() == server.ok().stdout() == "all as sent\n"
-    expect.acceleration(pair, port, server, client, offloaded=pattern in ("request", "router"))
+    answers = pattern in ("request", "router")
+
+    def talk(turn):
+        words = [pattern, port, 1 << min(turn, 6)]
+        server = run.start("server", [PYTHON, PROGRAMS / "zmq_pairs.py", "server", *words], vma=pair.server, mode=pair.mode)
+        run.wait_port(port, server)
+        client = run.run("client", [PYTHON, PROGRAMS / "zmq_pairs.py", "client", *words], vma=pair.client, mode=pair.mode)
+        assert client.stdout() == server.ok().stdout() == "all as sent\n"
+        return server, client
+
+    server, client = expect.rounds(pair, talk, expect.of_port(port)) if answers else talk(0)
+    expect.acceleration(pair, port, server, client, offloaded=answers)
 
 
 def test_grpc(run, pair, port):
@@ -49,7 +56,9 @@ def test_nanomsg(run, pair, port):
     run.wait_port(port, server)
     client = run.start("client", [tool, "--req", "--connect", f"tcp://127.0.0.1:{port}", "--data", "question", "--ascii",
                                   "--interval", "0.005"], vma=pair.client, mode=pair.mode)
-    run.wait_until(lambda: client.stdout().count("answer\n") > 60, "sixty answers", proc=client)
+    found = expect.of_port(port)
+    run.wait_until(lambda: client.stdout().count("answer\n") > 60 and (not pair.both or found(server, client)),
+                   "sixty answers, and both to be accelerated", proc=client)
     assert set(client.stdout().split("\n")[:-1]) == {"answer"}
     assert set(server.stdout().split("\n")[:-1]) == {"question"}
     client.stop()
@@ -68,17 +77,22 @@ def broker(run, pair, port):
 
 @pytest.mark.parametrize("quality", [0, 1, 2])
 def test_mosquitto(run, pair, port, broker, quality):
-    """A thousand messages to three subscribers, in order, at each quality of service; a large retained one."""
+    """A thousand messages or more to three subscribers, in order, at each quality of service; a large retained one."""
     options = ["-h", "127.0.0.1", "-p", port, "-q", quality]
-    subscribers = [run.start("subscriber", [build.tool("mosquitto_sub"), *options, "-t", "news/#", "-C", 1000], vma=pair.client,
-                             mode=pair.mode) for _ in range(3)]
-    run.wait_until(lambda: broker.stderr().count("Sending SUBACK") == 3, "three subscriptions", proc=broker)
-    words = [f"item {number} {'x' * (number % 90)}" for number in range(1000)]
-    run.run("publisher", [build.tool("mosquitto_pub"), *options, "-t", "news/a", "-l"], vma=pair.client, mode=pair.mode,
-            stdin="".join(f"{word}\n" for word in words).encode())
-    for one in subscribers:
-        assert one.ok().stdout().splitlines() == words
-    expect.acceleration(pair, port, broker, subscribers[0], offloaded=quality > 0)
+
+    def publish(turn):
+        words = [f"item {number} {'x' * (number % 90)}" for number in range(1000 << min(turn, 4))]
+        subscribers = [run.start("subscriber", [build.tool("mosquitto_sub"), *options, "-t", "news/#", "-C", len(words)], vma=pair.client,
+                                 mode=pair.mode) for _ in range(3)]
+        run.wait_until(lambda: broker.stderr().count("Sending SUBACK") == 3 * (turn + 1), "three subscriptions", proc=broker)
+        run.run("publisher", [build.tool("mosquitto_pub"), *options, "-t", "news/a", "-l"], vma=pair.client, mode=pair.mode,
+                stdin="".join(f"{word}\n" for word in words).encode())
+        for one in subscribers:
+            assert one.ok().stdout().splitlines() == words
+        return broker, subscribers[0]
+
+    _, subscriber = expect.rounds(pair, publish, expect.of_port(port)) if quality > 0 else publish(0)
+    expect.acceleration(pair, port, broker, subscriber, offloaded=quality > 0)
     large = "y" * 100_000
     run.run("publisher", [build.tool("mosquitto_pub"), *options, "-t", "kept", "-r", "-s"], vma=pair.client, mode=pair.mode, stdin=large.encode())
     kept = run.run("subscriber", [build.tool("mosquitto_sub"), *options, "-t", "kept", "-C", 1], vma=pair.client, mode=pair.mode)

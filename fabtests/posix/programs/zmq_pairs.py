@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""ZeroMQ by python3-zmq: one side of several patterns. Usage: zmq_pairs.py server|client PATTERN PORT"""
+"""ZeroMQ by python3-zmq: one side of several patterns. Usage: zmq_pairs.py server|client PATTERN PORT TIMES. What is asked and answered
+is so many times as long."""
 
 import hashlib
 import sys
@@ -26,7 +27,7 @@ def digest(messages):
 WANTED = digest(map(message, range(MESSAGES)))
 
 
-def server(pattern, make, where):
+def server(pattern, make, where, times):
     if pattern == "request":
         with make(zmq.REP) as s:
             s.bind(where)
@@ -48,15 +49,15 @@ def server(pattern, make, where):
     elif pattern == "router":
         with make(zmq.ROUTER) as s:
             s.bind(where)
-            for _ in range(4 * 500):
+            for _ in range(4 * 500 * times):
                 s.send_multipart(s.recv_multipart())
 
 
-def client(pattern, make, where):
+def client(pattern, make, where, times):
     if pattern == "request":
         with make(zmq.REQ) as s:
             s.connect(where)
-            for number in range(600):
+            for number in range(600 * times):
                 s.send(message(number))
                 assert s.recv() == message(number)
             s.send(b"end")
@@ -78,7 +79,7 @@ def client(pattern, make, where):
         dealers = [make(zmq.DEALER) for _ in range(4)]
         for s in dealers:
             s.connect(where)
-        for number in range(500):
+        for number in range(500 * times):
             for s in dealers:
                 s.send_multipart([message(number), b"", b"%d" % number])
             for s in dealers:
@@ -88,7 +89,7 @@ def client(pattern, make, where):
 
 
 def main():
-    role, pattern, port = sys.argv[1:]
+    role, pattern, port, times = sys.argv[1:]
     context = zmq.Context()
 
     def make(kind):
@@ -97,7 +98,7 @@ def main():
         s.rcvhwm = s.sndhwm = 100_000
         return s
 
-    (server if role == "server" else client)(pattern, make, f"tcp://127.0.0.1:{port}")
+    (server if role == "server" else client)(pattern, make, f"tcp://127.0.0.1:{port}", int(times))
     context.term()
     print("all as sent")
 
