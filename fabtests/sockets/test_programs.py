@@ -451,7 +451,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
 def test_file_transfer(run, port, pair, tool, family):
     def transfer(turn):
         source = run.work / f"source-{turn}"
-        wanted = random_file(source, 16 << min(20 + turn, 24))
+        wanted = random_file(source, 16 << 20 + min(turn, 3))
         target = run.work / f"target-{turn}"
         server, client = transfer_file(run, port, pair, tool, family, source, target)
         assert target.stat().st_size == source.stat().st_size
