@@ -239,7 +239,7 @@ ssize_t send_msg(Socket &socket, int fd, const msghdr *msg, int flags)
 
 namespace {
 
-// Behind `sent` bytes: an error is for the next call.
+// Behind `sent` bytes: an error is for the next call, and so is SIGPIPE.
 [[gnu::noinline]] ssize_t send_rest(Stream &s, int fd, const char *bytes, std::size_t len, int flags, std::size_t sent)
 {
     iovec v = {const_cast<char *>(bytes), len};
@@ -247,7 +247,7 @@ namespace {
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
     const bool blocking = may_wait_for_room(s, flags);
-    const ssize_t more = blocking ? tcp::send_msg(s, fd, &msg, flags) : 0;
+    const ssize_t more = blocking ? tcp::send_msg(s, fd, &msg, flags | MSG_NOSIGNAL) : 0;
     if (more < 0)
         keep_error(s, errno);
     return static_cast<ssize_t>(sent) + std::max<ssize_t>(more, 0);
@@ -306,6 +306,15 @@ ssize_t send(Socket &socket, int fd, const void *buf, std::size_t len, int flags
 
 namespace {
 
+// The kernel goes on with a piece until that fails: SIGPIPE comes although something was sent.
+ssize_t send_piece(Stream &s, int fd, const char *bytes, std::size_t len)
+{
+    ssize_t sent = tcp::send(s, fd, bytes, len, 0);
+    for (ssize_t n = sent; n > 0 && static_cast<std::size_t>(sent) < len; sent += std::max<ssize_t>(n, 0))
+        n = tcp::send(s, live_fd(s, fd), bytes + sent, len - static_cast<std::size_t>(sent), MSG_DONTWAIT);
+    return sent;
+}
+
 // Moves up to `count` bytes of a file through a buffer; the offset moves by what was sent, as sendfile's does.
 ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
@@ -322,7 +331,7 @@ ssize_t send_file_pieces(Stream &s, int fd, int in_fd, off64_t *offset, std::siz
             offset != nullptr ? ::pread64(in_fd, buffer, piece, *offset) : libc::real.read(in_fd, buffer, piece);
         if (got <= 0)
             return done != 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
-        const ssize_t sent = tcp::send(s, live_fd(s, fd), buffer, static_cast<std::size_t>(got), 0);
+        const ssize_t sent = send_piece(s, live_fd(s, fd), buffer, static_cast<std::size_t>(got));
         const ssize_t moved = std::max<ssize_t>(sent, 0);
         if (offset != nullptr)
             *offset += moved;

@@ -202,6 +202,7 @@ ssize_t transmit_kernel(Stream &s, int fd, const msghdr *msg, std::size_t skip, 
         }
         part.msg_iov = rest;
         part.msg_iovlen = count;
+        flags |= MSG_NOSIGNAL; // that nobody is there any more is for the next call, as something was sent
     }
     const ssize_t n = libc::uncancelled::sendmsg(fd, &part, flags | MSG_DONTWAIT);
     if (n < 0)
