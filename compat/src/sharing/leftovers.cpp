@@ -237,9 +237,7 @@ ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
             stats::capture_received(record, msg->msg_iov, skip, n, there);
         });
     }
-    msg->msg_namelen = 0;
-    msg->msg_controllen = 0;
-    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    describe_bytes(*msg, flags);
     return static_cast<ssize_t>(n);
 }
 

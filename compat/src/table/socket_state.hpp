@@ -211,6 +211,15 @@ inline std::size_t total_length(const msghdr &msg)
     return total;
 }
 
+// What recvmsg() says of bytes of a stream besides them: they name nobody, and nothing comes with them.
+inline void describe_bytes(msghdr &msg, int flags)
+{
+    if (msg.msg_name != nullptr) // the kernel leaves the length alone otherwise
+        msg.msg_namelen = 0;
+    msg.msg_controllen = 0;
+    msg.msg_flags = flags & MSG_CMSG_CLOEXEC;
+}
+
 // ---- operations -----------------------------------------------------------------------------------------------------
 
 // fd_table.cpp

@@ -117,9 +117,7 @@ ssize_t receive_nothing(Stream &s, int fd, msghdr *msg, int flags)
     while (!blocking && ready_events(s, live_fd(s, fd), POLLIN) == 0)
         if (engine_look(ring_of(s)) == 0)
             return give(-EAGAIN);
-    msg->msg_namelen = 0;
-    msg->msg_controllen = 0;
-    msg->msg_flags = 0;
+    describe_bytes(*msg, flags);
     return 0;
 }
 
@@ -268,7 +266,6 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     if (s.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
         follow_how_calls_wait(s, fd);
     const bool blocking = may_wait_for_input(s, flags);
-    const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;
     bool looked = false;
     Wait wait;
@@ -312,7 +309,6 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
         if ((n = wait_for(s, fd, POLLIN, wait)) != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
         fd = live_fd(s, fd); // another thread may have closed it meanwhile
-        msg->msg_namelen = name_room;
     }
 }
 

@@ -409,9 +409,7 @@ ssize_t consume_once(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags
     if (n < 0) [[unlikely]]
         return n;
     settle(s);
-    msg->msg_namelen = 0;
-    msg->msg_controllen = 0;
-    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    describe_bytes(*msg, flags);
     return n;
 }
 
@@ -432,9 +430,7 @@ ssize_t ring_receive(Stream &s, int fd, msghdr *msg, std::size_t skip, int flags
     n = consume_now(s, fd, msg, skip, flags);
     if (n != -EAGAIN)
         return n;
-    msg->msg_namelen = 0;
-    msg->msg_controllen = 0;
-    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    describe_bytes(*msg, flags);
     return 0;
 }
 

@@ -270,9 +270,6 @@ ssize_t throw_away(Stream &s, std::size_t want)
 ssize_t receive_parts(Stream &s, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
-    msg->msg_namelen = 0;
-    msg->msg_controllen = 0;
-    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
     if ((flags & MSG_TRUNC) == 0 && leads_nowhere(s, msg, skip)) [[unlikely]]
         return refuse_memory(s);
     if ((flags & MSG_PEEK) != 0)
@@ -300,6 +297,8 @@ ssize_t receive_parts(Stream &s, msghdr *msg, std::size_t skip, int flags)
 ssize_t port_receive_message(Stream &s, int, msghdr *msg, std::size_t skip, int flags)
 {
     const ssize_t n = receive_parts(s, msg, skip, flags);
+    if (n >= 0)
+        describe_bytes(*msg, flags); // whoever gets an error has his message as it was
     const int error = n == -EAGAIN && skip == 0 ? take_error(s) : 0;
     return error != 0 ? -error : n;
 }

@@ -87,7 +87,7 @@ SCENARIO(sendfile_from_a_socket)
 
 SCENARIO(headers_of_nothing)
 {
-    if (!me.server) {
+    if (me.server) {
         send_text(me.fd, "abc");
         me.step();
         return;
@@ -95,9 +95,56 @@ SCENARIO(headers_of_nothing)
     await_readable(me.fd, 3);
     receive_header(me, 0, 0);
     receive_header(me, 0, 8);
+    receive_header(me, MSG_DONTWAIT, 8);
     must(::shutdown(me.fd, SHUT_RD), "shutdown");
     receive_header(me, 0, 8);
     receive_header(me, MSG_PEEK, 8);
+    me.step();
+}
+
+// Of a message without room for a name: the kernel doesn't say how long it is.
+SCENARIO(headers_without_a_name)
+{
+    if (me.server) {
+        send_text(me.fd, "abcdefghij");
+        me.step();
+        me.step();
+        must(::shutdown(me.fd, SHUT_WR), "shutdown");
+        me.step();
+        return;
+    }
+    char bytes[4];
+    iovec part{bytes, 2};
+    mmsghdr messages[2]{};
+    for (mmsghdr &message : messages) {
+        message.msg_hdr.msg_iov = &part;
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    msghdr &first = messages[0].msg_hdr;
+    const auto receive = [&](const char *name, int flags, std::size_t room) {
+        part.iov_len = room;
+        first.msg_namelen = 77;
+        first.msg_control = bytes;
+        first.msg_controllen = sizeof bytes;
+        first.msg_flags = 0x55;
+        me.show(name, ::recvmsg(me.fd, &first, flags));
+        me.say("name %u, control %zu, flags %#x", first.msg_namelen, first.msg_controllen,
+               static_cast<unsigned>(first.msg_flags));
+    };
+    await_readable(me.fd, 10);
+    receive("peek", MSG_PEEK | MSG_CMSG_CLOEXEC, 2);
+    receive("nothing", MSG_CMSG_CLOEXEC, 0);
+    receive("two", 0, 2);
+    receive("thrown away", MSG_TRUNC, 2);
+    receive("all", MSG_WAITALL, 2);
+    for (mmsghdr &message : messages)
+        message.msg_hdr.msg_namelen = 78;
+    me.show("recvmmsg", ::recvmmsg(me.fd, messages, 2, 0, nullptr));
+    me.say("names %u %u", first.msg_namelen, messages[1].msg_hdr.msg_namelen);
+    receive("not there", MSG_DONTWAIT, 2);
+    me.step();
+    me.step();
+    receive("the end", 0, 2);
     me.step();
 }
 
