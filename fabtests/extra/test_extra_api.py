@@ -8,7 +8,7 @@ import pytest
 from lib import build, expect
 
 SCENARIOS = ("table", "options", "calls", "allocator", "threads", "udp_zcopy", "tcp_zcopy", "udp_callback",
-             "tcp_held_over_fork", "tcp_kept", "callback_waits", "xtreme", "xtreme_many", "xtreme_flood", "xtreme_threads", "xtreme_full")
+             "tcp_held_over_fork", "tcp_kept", "callback_waits", "callback_header", "xtreme", "xtreme_many", "xtreme_flood", "xtreme_threads", "xtreme_full")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -169,9 +169,7 @@ ssize_t give_bytes(State &state, msghdr &message, int flags)
     const iovec bytes = {static_cast<char *>(packet.bytes()) + packet.offset, fits};
     if (copies)
         sock::udp::scatter(message, &bytes, 1);
-    message.msg_flags = 0;
-    message.msg_namelen = 0;
-    message.msg_controllen = 0;
+    sock::describe_bytes(message, flags);
     if ((flags & MSG_PEEK) != 0)
         return n;
     packet.offset += fits;
@@ -241,7 +239,7 @@ public:
         const std::size_t fits = std::min<std::size_t>(asked_.msg_namelen, length);
         message.msg_name = asked_.msg_name;
         if (message.msg_name == nullptr) {
-            message.msg_namelen = 0;
+            message.msg_namelen = asked_.msg_namelen; // as it was
             return true;
         }
         if (!libc::can_update(message.msg_name, fits))
@@ -310,8 +308,10 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
         Arrival arrival;
         arrival.most = 1;
         const ssize_t n = receive(s, fd, message, flags, false, arrival);
-        if (n < 0)
+        if (n < 0) {
+            message = asked; // the program's, which may use it again
             return n;
+        }
         if (arrival.count != 0) {
             judge(s, *state, fd, arrival.loans[0], arrival.about);
             continue;
@@ -368,7 +368,7 @@ ssize_t receive_bytes(sock::Socket &s, int fd, msghdr &message, int flags)
         if (n <= 0)
             return done != 0 ? static_cast<ssize_t>(done) : n;
         if (done == 0) {
-            message.msg_namelen = 0;
+            message.msg_namelen = rest.message.msg_namelen;
             message.msg_controllen = rest.message.msg_controllen;
             message.msg_flags = rest.message.msg_flags;
         }

@@ -288,6 +288,7 @@ constexpr Scenario kScenarios[] = {
     {"udp_callback", udp_callback},
     {"tcp_held_over_fork", tcp_held_over_fork},
     {"callback_waits", callback_waits},
+    {"callback_header", callback_header},
     {"dummies", dummies},
     {"header", header},
     {"ring", ring},

@@ -110,6 +110,7 @@ void udp_callback();
 // extra_callbacks.cpp
 void tcp_callback();
 void tcp_callback_stream();
+void callback_header();
 
 // extra_faults.cpp
 void udp_callback_faults();

@@ -226,6 +226,40 @@ void tcp_callback()
 
 namespace {
 
+vma_recv_callback_retval_t let_through(int, std::size_t, iovec[], vma_info_t *, void *)
+{
+    return VMA_PACKET_RECV;
+}
+
+} // namespace
+
+// The name is received into memory of the library's, for the callback: the program's header never tells of that.
+void callback_header()
+{
+    sockaddr_in here = {}, there = {}, from = {};
+    const int fd = bound(SOCK_DGRAM, here), sender = bound(SOCK_DGRAM, there);
+    char byte = 0;
+    iovec part = {&byte, 1};
+    msghdr message = {};
+    message.msg_name = &from;
+    message.msg_namelen = sizeof from;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    CHECK(g_api->register_recv_callback(fd, let_through, nullptr) == 0);
+    FAILS(::recvmsg(fd, &message, MSG_DONTWAIT), EAGAIN);
+    CHECK(message.msg_name == &from && message.msg_namelen == sizeof from);
+    for (int i = 0; i < 2; ++i)
+        CHECK(::sendto(sender, "x", 1, 0, generic(here), sizeof here) == 1);
+    CHECK(::recvmsg(fd, &message, 0) == 1 && from.sin_port == there.sin_port);
+    message.msg_name = nullptr;
+    message.msg_namelen = 77;
+    CHECK(::recvmsg(fd, &message, 0) == 1 && message.msg_namelen == 77);
+    ::close(fd);
+    ::close(sender);
+}
+
+namespace {
+
 struct Bytes {
     std::uint64_t asked = 0;
     std::uint64_t wrong = 0;
