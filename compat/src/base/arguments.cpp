@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace vma::sock {
 
 int refused_message(const msghdr &message)
@@ -15,10 +17,15 @@ int refused_message(const msghdr &message)
         return -EMSGSIZE;
     if (message.msg_iovlen != 0 && is_nowhere(message.msg_iov))
         return -EFAULT;
-    for (std::size_t i = 0; i < message.msg_iovlen; ++i)
-        if (message.msg_iov[i].iov_len > SSIZE_MAX)
+    bool leaves = false;
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
+        const iovec &part = message.msg_iov[i];
+        if (part.iov_len > SSIZE_MAX)
             return -EINVAL;
-    return 0;
+        const bool is_cut = message.msg_iovlen == 1; // one part alone the kernel cuts before it looks at it
+        leaves |= leaves_user_space(part.iov_base, is_cut ? std::min(part.iov_len, kMostBytes) : part.iov_len);
+    }
+    return leaves ? -EFAULT : 0;
 }
 
 bool lies_nowhere(const msghdr &message)

@@ -14,13 +14,22 @@ namespace vma::sock {
 
 inline constexpr std::size_t kMostBytes = 0x7ffff000; // that the kernel moves in a call; it takes more for as much
 
+inline constexpr std::uintptr_t kUserSpaceEnd =
+    std::uintptr_t{1} << (sizeof(void *) == 8 ? 56 : 31); // user space of any machine ends below
+
 // No program has memory there.
 inline bool is_nowhere(const void *address)
 {
     constexpr std::uintptr_t kFirstPage = 4096;
-    constexpr std::uintptr_t kTop = std::uintptr_t{1}
-                                    << (sizeof(void *) == 8 ? 56 : 31); // user space of any machine ends below
-    return reinterpret_cast<std::uintptr_t>(address) - kFirstPage >= kTop - kFirstPage;
+    return reinterpret_cast<std::uintptr_t>(address) - kFirstPage >= kUserSpaceEnd - kFirstPage;
+}
+
+// This the kernel refuses before it asks the socket, however few bytes there are to move; what else is nowhere it finds
+// out when it copies.
+inline bool leaves_user_space(const void *address, std::size_t length)
+{
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    return begin > kUserSpaceEnd || length > kUserSpaceEnd - begin;
 }
 
 // sendmsg() and recvmsg(): the length of the name, the number and the lengths of the parts.

@@ -2,8 +2,8 @@
 // Everything that reads from a descriptor.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/base/arguments.hpp"
 #include "compat/src/intercept/vector.hpp"
-
 #include "compat/src/sharing/leftovers.hpp"
 
 namespace vma::intercept {
@@ -70,7 +70,7 @@ using namespace vma::intercept;
 VMA_EXPORT ssize_t read(int fd, void *buffer, size_t size)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || size - 1 >= SSIZE_MAX)
+    if (s == nullptr || size - 1 >= sock::kUserSpaceEnd)
         [[likely]] // of a socket too, nothing is 0 at once, and too much an error
         return libc::by_kernel(real.read(fd, buffer, size));
     return sock::receive(*s, fd, buffer, size, 0);

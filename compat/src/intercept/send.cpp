@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "compat/src/base/arguments.hpp"
 #include "compat/src/base/probes.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/vector.hpp"
@@ -84,7 +85,7 @@ using namespace vma::intercept;
 
 VMA_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
 {
-    if (sock::Socket *const s = tracked(fd); s != nullptr && size <= SSIZE_MAX) [[unlikely]]
+    if (sock::Socket *const s = tracked(fd); s != nullptr && size <= sock::kUserSpaceEnd) [[unlikely]]
         return sock::send(*s, fd, buffer, size, 0);
     return libc::by_kernel(real.write(fd, buffer, size));
 }

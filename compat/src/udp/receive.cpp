@@ -416,6 +416,8 @@ ssize_t receive_tracked(Socket &s, int fd, void *buf, std::size_t len, int flags
     if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
         return n;
     iovec part = {buf, std::min(len, kMostBytes)}; // as the kernel cuts it, which refuses longer parts of a message
+    if (leaves_user_space(part.iov_base, part.iov_len)) [[unlikely]]
+        return kernel(fd);
     msghdr msg = {};
     msg.msg_iov = &part;
     msg.msg_iovlen = 1;

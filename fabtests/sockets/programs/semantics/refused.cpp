@@ -86,7 +86,7 @@ void add_vectors(std::vector<Row> &rows)
                             return ::recvmsg(fd, &m, MSG_DONTWAIT);
                         }});
     }
-    for (const std::size_t size : {std::size_t{SSIZE_MAX} + 1, std::size_t{SIZE_MAX}}) {
+    for (const std::size_t size : {std::size_t{SSIZE_MAX}, std::size_t{SSIZE_MAX} + 1, std::size_t{SIZE_MAX}}) {
         const std::string tail = " with a part of " + std::to_string(size);
         rows.push_back({"writev" + tail, [=](int fd) {
                             const iovec two[] = {{g_have.buffer, 1}, {g_have.buffer, size}};
