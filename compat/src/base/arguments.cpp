@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "compat/src/libc/fault.hpp"
+
 namespace vma::sock {
 
 int refused_message(const msghdr &message)
@@ -83,6 +85,13 @@ int refused_name(const sockaddr *name, socklen_t length)
     if (length > sizeof(sockaddr_storage))
         return -EINVAL;
     return is_nowhere(name) ? -EFAULT : 0;
+}
+
+int refused_place(const socklen_t *length)
+{
+    if (is_nowhere(length) || !libc::can_update(length, sizeof *length))
+        return -EFAULT;
+    return static_cast<int>(*length) < 0 ? -EINVAL : 0;
 }
 
 } // namespace vma::sock

@@ -47,4 +47,7 @@ bool asks_kernel(const msghdr &message);
 // The name of a sendto().
 int refused_name(const sockaddr *name, socklen_t length);
 
+// Of recvfrom(): what the length of a name is to be written to. It is looked at when something has been taken already.
+int refused_place(const socklen_t *length);
+
 } // namespace vma::sock

@@ -24,11 +24,9 @@
 #include "compat/src/sharing/open_file.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
-#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/table/timeouts.hpp"
 #include "compat/src/tcp/calls.hpp"
-#include "compat/src/tcp/inq.hpp"
 
 namespace vma::sock {
 
@@ -324,29 +322,6 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     return n > 0 ? fail(s, -EFAULT) : n;
 }
 
-} // namespace
-
-ssize_t receive_past_inq(Socket &s, int fd, msghdr *msg, int flags)
-{
-    return is_screened(s) ? kExtraApi.receive_screened(s, fd, *msg, flags) : receive_unscreened(s, fd, msg, flags);
-}
-
-ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
-{
-    const std::uint8_t extras = s.receive_extras.load(std::memory_order_relaxed);
-    if (extras != 0) [[unlikely]]
-        return (extras & kTellsInq) != 0 ? receive_telling_inq(as_stream(s), fd, msg, flags)
-                                         : receive_past_inq(s, fd, msg, flags);
-    return receive_unscreened(s, fd, msg, flags);
-}
-
-ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags)
-{
-    return protocol(s).receive_msg(s, fd, msg, flags);
-}
-
-namespace {
-
 // Another user could change bytes of its ring between this look and the read that takes them. So what is looked at
 // comes by the kernel, and from then on all does. A look that finds nothing is the kernel's anyway; what it finds there
 // may lie behind bytes of the ring, or before and behind them.
@@ -391,33 +366,6 @@ ssize_t receive_msg(Socket &socket, int fd, msghdr *msg, int flags)
 
 namespace {
 
-// Of recvfrom(): what the length of a name is to be written to. It is looked at when something has been taken already.
-int refused_place(const socklen_t *from_len)
-{
-    if (is_nowhere(from_len) || !libc::can_update(from_len, sizeof *from_len))
-        return -EFAULT;
-    return static_cast<int>(*from_len) < 0 ? -EINVAL : 0;
-}
-
-[[gnu::noinline]] ssize_t receive_screened(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from,
-                                           socklen_t *from_len)
-{
-    iovec v = {buf, std::min(len, kMostBytes)};
-    msghdr msg = {};
-    msg.msg_iov = &v;
-    msg.msg_iovlen = 1;
-    const int wrong = from != nullptr ? refused_place(from_len) : 0;
-    msg.msg_name = wrong == 0 ? from : nullptr;
-    msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
-    const ssize_t n = kExtraApi.receive_screened(s, fd, msg, flags);
-    if (n < 0 || from == nullptr)
-        return n;
-    if (wrong != 0)
-        return give(wrong);
-    *from_len = msg.msg_namelen;
-    return n;
-}
-
 // rx_lock held.
 inline ssize_t receive_small(Stream &s, void *out, std::size_t len)
 {
@@ -425,20 +373,6 @@ inline ssize_t receive_small(Stream &s, void *out, std::size_t len)
 }
 
 } // namespace
-
-ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
-{
-    if (is_screened(s)) [[unlikely]]
-        return receive_screened(s, fd, buf, len, flags, nullptr, nullptr);
-    return protocol(s).receive(s, fd, buf, len, flags);
-}
-
-ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
-{
-    if (is_screened(s)) [[unlikely]]
-        return receive_screened(s, fd, buf, len, flags, from, from_len);
-    return protocol(s).receive_from(s, fd, buf, len, flags, from, from_len);
-}
 
 namespace tcp {
 

@@ -182,31 +182,6 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
 
 } // namespace
 
-ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
-{
-    return protocol(s).send(s, fd, buf, len, flags);
-}
-
-ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
-{
-    return protocol(s).send_to(s, fd, buf, len, flags, to, to_len);
-}
-
-ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
-{
-    return protocol(s).send_msg(s, fd, msg, flags);
-}
-
-ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
-{
-    return protocol(s).send_file(s, fd, in_fd, offset, count);
-}
-
-int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
-{
-    return protocol(s).bytes_unsent(s, fd, request, count);
-}
-
 namespace tcp {
 
 ssize_t send_msg(Socket &socket, int fd, const msghdr *msg, int flags)
