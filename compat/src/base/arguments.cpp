@@ -30,6 +30,18 @@ int refused_message(const msghdr &message)
     return leaves ? -EFAULT : 0;
 }
 
+Most most_of(const msghdr &message)
+{
+    Most most;
+    const iovec *part = message.msg_iov;
+    for (; part->iov_len <= kMostBytes - most.bytes; ++part) {
+        most.bytes += part->iov_len;
+        ++most.count;
+    }
+    most.rest = {part->iov_base, kMostBytes - most.bytes};
+    return most;
+}
+
 bool lies_nowhere(const msghdr &message)
 {
     for (std::size_t i = 0; i < message.msg_iovlen; ++i)

@@ -35,6 +35,14 @@ inline bool leaves_user_space(const void *address, std::size_t length)
 // sendmsg() and recvmsg(): the length of the name, the number and the lengths of the parts.
 int refused_message(const msghdr &message);
 
+// Of a message with more than kMostBytes: what the kernel moves of it.
+struct Most {
+    std::size_t count = 0; // of the parts that it moves whole
+    std::size_t bytes = 0; // in these
+    iovec rest = {};       // of the next
+};
+Most most_of(const msghdr &message);
+
 // Is there a part that lies nowhere?
 bool lies_nowhere(const msghdr &message);
 

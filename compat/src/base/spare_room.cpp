@@ -12,17 +12,16 @@ namespace vma::sock {
 namespace {
 
 constexpr int kRooms = 8;
-constexpr std::size_t kRoom = 16384;
 
 struct SpareRooms {
     std::atomic<const libc::ThisThread *> owners[kRooms]; // nullptr: it is free
-    char bytes[kRooms][kRoom];
+    char bytes[kRooms][SharedRoom::kSize];
 };
 [[VMA_TABLE]] constinit SpareRooms g_spare_rooms = {};
 
 } // namespace
 
-void SpareRoom::take()
+void SharedRoom::take()
 {
     if (place_ >= 0)
         return;
@@ -33,13 +32,11 @@ void SpareRoom::take()
                                     owner, &libc::t_libc, std::memory_order_acquire, std::memory_order_relaxed))
             continue;
         place_ = i;
-        bytes_ = g_spare_rooms.bytes[i];
-        size_ = kRoom;
         return;
     }
 }
 
-void SpareRoom::give_back()
+void SharedRoom::give_back()
 {
     if (place_ < 0)
         return;
@@ -48,8 +45,13 @@ void SpareRoom::give_back()
     place_ = -1;
 }
 
+char *SharedRoom::bytes() const
+{
+    return place_ >= 0 ? g_spare_rooms.bytes[place_] : nullptr;
+}
+
 // The call that a handler has forked in goes on in the child.
-void SpareRoom::after_fork_in_child()
+void SharedRoom::after_fork_in_child()
 {
     for (std::atomic<const libc::ThisThread *> &owner : g_spare_rooms.owners)
         if (owner.load(std::memory_order_relaxed) != &libc::t_libc)

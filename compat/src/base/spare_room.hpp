@@ -7,13 +7,16 @@
 
 namespace vma::sock {
 
-class SpareRoom
+// One of these few.
+class SharedRoom
 {
 public:
-    SpareRoom() = default;
-    ~SpareRoom() { give_back(); }
-    SpareRoom(const SpareRoom &) = delete;
-    SpareRoom &operator=(const SpareRoom &) = delete;
+    static constexpr std::size_t kSize = 16384;
+
+    SharedRoom() = default;
+    ~SharedRoom() { give_back(); }
+    SharedRoom(const SharedRoom &) = delete;
+    SharedRoom &operator=(const SharedRoom &) = delete;
 
     // Behind a libc::WhenLeft for give_back(), where the call can be left. Again, where it was in vain.
     void take();
@@ -22,14 +25,26 @@ public:
     // Those of other threads, which the child doesn't have, are free again.
     static void after_fork_in_child();
 
-    char *bytes() { return bytes_; }
-    std::size_t size() const { return size_; }
+    char *bytes() const; // nullptr: there is none
 
 private:
-    char small_[256];
-    char *bytes_ = small_;
-    std::size_t size_ = sizeof small_;
     int place_ = -1;
+};
+
+class SpareRoom
+{
+public:
+    void take() { shared_.take(); }
+    void give_back() { shared_.give_back(); }
+
+    char *bytes() { return has_shared() ? shared_.bytes() : small_; }
+    std::size_t size() const { return has_shared() ? SharedRoom::kSize : sizeof small_; }
+
+private:
+    bool has_shared() const { return shared_.bytes() != nullptr; }
+
+    char small_[256];
+    SharedRoom shared_;
 };
 
 } // namespace vma::sock

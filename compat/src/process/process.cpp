@@ -214,7 +214,7 @@ void after_fork_in_child()
 {
     g_forks.is_child = true;
     libc::limit_after_fork_in_child();
-    SpareRoom::after_fork_in_child();
+    SharedRoom::after_fork_in_child();
     retired_after_fork_in_child();
     urings_after_fork_in_child();
     stats::after_fork_in_child();

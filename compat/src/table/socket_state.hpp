@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/base/arguments.hpp"
 #include "compat/src/base/lock.hpp"
 #include "compat/src/base/spin_habit.hpp"
 #include "compat/src/stats/region.hpp"
@@ -203,11 +204,12 @@ inline int give(ssize_t result)
     return -1;
 }
 
+// Right up to kMostBytes, and more than these where it is more.
 inline std::size_t total_length(const msghdr &msg)
 {
     std::size_t total = 0;
     for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
-        total += msg.msg_iov[i].iov_len;
+        total += msg.msg_iov[i].iov_len <= kMostBytes ? msg.msg_iov[i].iov_len : kMostBytes + 1;
     return total;
 }
 

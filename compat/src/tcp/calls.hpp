@@ -29,6 +29,10 @@ bool admits_option(Stream &s, int level, int name);
 int set_option(Stream &s, int fd, int level, int name, const void *value, socklen_t len);
 int get_option(Stream &s, int fd, int level, int name, void *value, socklen_t *len);
 
+// most.cpp: send_msg() and receive_msg() of no more than the kernel moves.
+ssize_t send_message(Socket &socket, int fd, const msghdr *msg, int flags);
+ssize_t receive_message(Socket &socket, int fd, msghdr *msg, int flags);
+
 // readiness.cpp
 std::uint32_t ready_events(Socket &socket, int fd, std::uint32_t interest);
 std::uint32_t ready_events_fast(const Socket &socket, std::uint32_t interest);

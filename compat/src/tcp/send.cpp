@@ -217,7 +217,7 @@ namespace {
 // Behind `sent` bytes: an error is for the next call, and so is SIGPIPE.
 [[gnu::noinline]] ssize_t send_rest(Stream &s, int fd, const char *bytes, std::size_t len, int flags, std::size_t sent)
 {
-    iovec v = {const_cast<char *>(bytes), len};
+    iovec v = {const_cast<char *>(bytes), std::min(len, kMostBytes - sent)};
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;

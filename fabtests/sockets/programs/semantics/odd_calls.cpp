@@ -4,7 +4,9 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdlib>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
@@ -260,5 +262,31 @@ SCENARIO(read_of_nothing_in_time)
     must(::setsockopt(me.fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time), "SO_RCVTIMEO");
     me.show("recv", ::recv(me.fd, nullptr, 0, 0));
     me.show("recv, not waiting", ::recv(me.fd, nullptr, 0, MSG_DONTWAIT));
+    me.step();
+}
+
+// A call moves no more than that a program can keep the number of bytes in an int.
+SCENARIO(more_than_a_call_moves)
+{
+    static char block[2 << 20];
+    static iovec parts[IOV_MAX];
+    constexpr std::size_t kAll = sizeof block * IOV_MAX;
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = IOV_MAX;
+    for (iovec &part : parts)
+        part = {block, sizeof block};
+    iovec cut[] = {{block, 4}, {block + 4, INT_MAX}};
+    send_text(me.fd, "0123456789");
+    await_readable(me.fd, 10);
+    me.show("readv of what is there", ::readv(me.fd, cut, 2));
+    me.step();
+    const std::string name = me.server ? "recvmsg" : "sendmsg";
+    const auto n = static_cast<std::size_t>(
+        me.show(name.c_str(), me.server ? ::recvmsg(me.fd, &message, MSG_WAITALL) : ::sendmsg(me.fd, &message, 0)));
+    if (me.server)
+        receive_all(me.fd, block, std::min(kAll - n, sizeof block));
+    else
+        send_all(me.fd, block, std::min(kAll - n, sizeof block));
     me.step();
 }
