@@ -22,6 +22,12 @@ def test_large_thread_local_variables(run):
     peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/thread_locals", offload=True)
 
 
+@pytest.mark.parametrize("call", ("sendmsg", "sendmmsg"))
+def test_a_set_passed_on_before_the_first_socket(run, pair, call):
+    """Nothing was looked at before a socket had to be, and who had got the set heard nothing of what was accelerated."""
+    peers.run_both(run, pair, "sockets/programs/odd/early_set", call, offload=True)
+
+
 def works(run, **options):
     """Every call form over a connection of some length, which is accelerated."""
     server, client = peers.run_both(run, pairing.VMA_LATENCY, FORMS, "blocking", 32 * MIB, 32 * MIB, 99, **options)

@@ -42,6 +42,15 @@ void passing(const msghdr *message)
         sock::return_passed(message);
 }
 
+// Before the first socket of ours nothing of a message is looked at that the kernel has not read. But there may be
+// epoll sets, of which others would not hear what is registered later.
+[[gnu::cold, gnu::noinline]] void passed_early(const msghdr &message)
+{
+    const KeepErrno keep;
+    if (message.msg_control != nullptr && !libc::in_vfork_child())
+        sock::return_passed(&message);
+}
+
 ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
 {
     if ((flags & MSG_FASTOPEN) != 0 && message != nullptr && !sock::is_datagram(s))
@@ -151,8 +160,12 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
         return is_there_to_send(message) ? extra::send_nothing(s, *message) : extra::send_nothing(s, 0);
     if (s != nullptr && is_there_to_send(message)) [[unlikely]]
         return send_message(*s, fd, message, flags);
+    const bool early = !libc::faults_are_caught();
     passing(message);
-    return libc::by_kernel(real.sendmsg(fd, message, flags));
+    const ssize_t n = libc::by_kernel(real.sendmsg(fd, message, flags));
+    if (early && n >= 0 && message->msg_controllen != 0)
+        passed_early(*message);
+    return n;
 }
 
 VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
@@ -163,9 +176,14 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
     if (s != nullptr) [[unlikely]]
         return send_tracked(*s, fd, messages, count, flags);
     // A null pointer has no member whose address could be taken, not even for a look. The kernel refuses it.
-    for (unsigned i = 0; messages != nullptr && i < count && i < kMaxVector && libc::faults_are_caught(); ++i)
+    const bool early = !libc::faults_are_caught();
+    for (unsigned i = 0; messages != nullptr && i < count && i < kMaxVector && !early; ++i)
         passing(&messages[i].msg_hdr);
-    return libc::by_kernel(real.sendmmsg(fd, messages, count, flags));
+    const int n = libc::by_kernel(real.sendmmsg(fd, messages, count, flags));
+    for (int i = 0; early && i < n; ++i)
+        if (messages[i].msg_hdr.msg_controllen != 0)
+            passed_early(messages[i].msg_hdr);
+    return n;
 }
 
 namespace {
