@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from lib import build, netns, peers, port, tcp
+from lib import build, expect, netns, peers, port, tcp
 from lib.wire import LEFT, RIGHT, Asked
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "port_client.py"
@@ -148,13 +148,15 @@ def test_short_connections(lab, run):
                         sock.sendall(piece)
         thread = threading.Thread(target=serve)
         thread.start()
-        script = (f"import socket\nfor i in range(600):\n s = socket.create_connection(('{RIGHT}', {NUMBER}))\n"
-                  " for j in range(i % 3 * 5):\n  s.sendall(b'x' * 100)\n  assert s.recv(100, socket.MSG_WAITALL) == b'x' * 100\n"
-                  " s.close()\n")
-        proc = lab.program("short", ["/usr/bin/python3", "-c", script], env={"VMA_LIFT_AFTER": "4"}).ok()
+
+        def ask(times):
+            script = (f"import socket\nfor i in range({600 * times}):\n s = socket.create_connection(('{RIGHT}', {NUMBER}))\n"
+                      " for j in range(i % 3 * 5):\n  s.sendall(b'x' * 100)\n  assert s.recv(100, socket.MSG_WAITALL) == b'x' * 100\n"
+                      " s.close()\n")
+            return port.offloaded(lab.program("short", ["/usr/bin/python3", "-c", script], env={"VMA_LIFT_AFTER": "4"}).ok()) > 0
+        expect.in_time(run, ask, "one to be accelerated")
         listener.shutdown(2)
         thread.join()
-    assert port.offloaded(proc) > 0
     assert tcp.seen_by_kernel(lab.left, "state", "established") == []
 
 
