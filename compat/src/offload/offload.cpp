@@ -272,11 +272,8 @@ Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
 
 bool try_offload(Stream &s, int fd, Offerer offerer)
 {
-    if (is_loading()) [[unlikely]]
-        return false;
     Turn turn = offload_in_turn(s, fd, offerer);
-    // Who asks for latency has waited in connect() or accept(): the first message is to be accelerated.
-    if (load_what_is_wanted(config::params().opens_early ? Patience::kWaits : Patience::kGoesOn)) [[unlikely]]
+    if (load_what_is_wanted()) [[unlikely]]
         turn = offload_in_turn(s, fd, offerer);
     if (turn == Turn::kStaysAsIs) [[unlikely]] {
         const int saved = errno;

@@ -27,13 +27,11 @@ template <typename What> bool do_in_turn(What &&what)
     return met;
 }
 
-// The same, and once more where it has found a library missing that is loaded then. Not at all while one is.
-template <typename What> void open_in_turn(What &&what, Patience patience)
+// The same, and once more where it has found a library missing that is loaded then.
+template <typename What> void open_in_turn(What &&what)
 {
-    if (is_loading()) [[unlikely]]
-        return;
     bool met = do_in_turn(what);
-    if (load_what_is_wanted(patience)) [[unlikely]]
+    if (load_what_is_wanted()) [[unlikely]]
         met = do_in_turn(what);
     if (met) [[unlikely]]
         stay_in_sandbox();
