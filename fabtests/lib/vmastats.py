@@ -89,7 +89,7 @@ count = 0
 while not told:
     ping(s)
     count += 1
-print("pings:", count, flush=True)
+print("%d pings in all" % count, flush=True)
 """
 
 
@@ -98,4 +98,4 @@ def end_pings(run, client, server):
     for proc in client, server:
         wait_for(run, proc, lambda one: one["tx"]["bytes"] > 0 and one["rx"]["bytes"] > 0, "bytes by the device")
     client.send_signal(signal.SIGUSR1)
-    return int(re.search(r"pings: (\d+)\n", client.wait_output("pings: ").stdout())[1])
+    return int(re.search(r"(\d+) pings in all", client.wait_output(" pings in all").stdout())[1])
