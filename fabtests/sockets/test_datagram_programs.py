@@ -128,6 +128,16 @@ print(rounds, "answers")
 """
 
 
+def asks(client, host, port):
+    """For rounds(): a client that asks 400 times, or more."""
+    def ask(turn):
+        times = 400 << min(turn, 3)
+        done = client(PYTHON, "-c", ASKS, host, port, times)
+        assert f"{times} answers" in done.stdout()
+        return done
+    return ask
+
+
 @pytest.mark.parametrize("family", ["4", "6"])
 def test_socat_echo(serve, client, port, pair, family):
     """A child for each peer, with a socket connected to it: the first datagram was read by the parent."""
@@ -136,13 +146,7 @@ def test_socat_echo(serve, client, port, pair, family):
     for _ in range(2):
         # Its first socket is the child's by now; until the parent has bound the next one, peers are refused.
         server.runner.wait_until(lambda: ports.is_bound(port), f"port {port} to be bound again", proc=server)
-
-        def ask(turn):
-            times = 400 << min(turn, 3)
-            done = client(PYTHON, "-c", ASKS, host, port, times)
-            assert f"{times} answers" in done.stdout()
-            return done
-        judge(pair, server, rounds(pair, server, ask))
+        judge(pair, server, rounds(pair, server, asks(client, host, port)))
     server.kill()  # its children too: they wait for more
 
 
@@ -237,13 +241,7 @@ asyncio.run(main())
 
 def test_asyncio(serve, client, port, pair):
     server = serve(PYTHON, "-c", ASYNCIO_SERVER, port)
-
-    def ask(turn):
-        times = 400 << min(turn, 3)
-        done = client(PYTHON, "-c", ASKS, "127.0.0.1", port, times)
-        assert f"{times} answers" in done.stdout()
-        return done
-    done = rounds(pair, server, ask)
+    done = rounds(pair, server, asks(client, "127.0.0.1", port))
     server.stop()
     judge(pair, server, done)
 

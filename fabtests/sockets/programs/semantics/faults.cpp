@@ -331,11 +331,7 @@ SCENARIO(faults_in_receives)
 
 SCENARIO(faults_in_receives_with_bytes_there)
 {
-    if (me.server)
-        send_text(me.fd, "0123456789");
-    else
-        await_readable(me.fd, 10);
-    compare(me, add_to_write);
+    compare_with_bytes_there(me, add_to_write);
 }
 
 SCENARIO(faults_in_waits)

@@ -407,6 +407,15 @@ void fabtest::compare(const Side &me, void (*add)(std::vector<Row> &))
     me.say("came: %zu", drain(me.fd));
 }
 
+void fabtest::compare_with_bytes_there(const Side &me, void (*add)(std::vector<Row> &))
+{
+    if (me.server)
+        send_text(me.fd, "0123456789");
+    else
+        await_readable(me.fd, 10);
+    compare(me, add);
+}
+
 SCENARIO(refused_vectors)
 {
     compare(me, add_vectors);
@@ -419,11 +428,7 @@ SCENARIO(refused_pointers)
 
 SCENARIO(refused_pointers_with_bytes_there)
 {
-    if (me.server)
-        send_text(me.fd, "0123456789");
-    else
-        await_readable(me.fd, 10);
-    compare(me, add_nowhere);
+    compare_with_bytes_there(me, add_nowhere);
 }
 
 SCENARIO(refused_lengths)

@@ -18,5 +18,6 @@ struct Row {
 // Both sides call it: the client makes each call on each kind of descriptor and prints the results, and then both say
 // how many bytes came.
 void compare(const Side &me, void (*add)(std::vector<Row> &));
+void compare_with_bytes_there(const Side &me, void (*add)(std::vector<Row> &)); // which the client has not read
 
 } // namespace fabtest

@@ -86,9 +86,5 @@ SCENARIO(refused_beyond_all_addresses)
 
 SCENARIO(refused_beyond_all_addresses_with_bytes_there)
 {
-    if (me.server)
-        send_text(me.fd, "0123456789");
-    else
-        await_readable(me.fd, 10);
-    compare(me, add_beyond);
+    compare_with_bytes_there(me, add_beyond);
 }
