@@ -234,11 +234,10 @@ void tell_kernel_news()
         Socket &s = *socket_by_index(static_cast<std::uint32_t>(mark));
         if (mark_of(s) != mark)
             continue; // closed, while another descriptor of it is open somewhere
-        const bool is_error = (events[i].data.u64 & kErrorsMark) != 0;
-        if (!is_error)
+        if ((events[i].data.u64 & kErrorsMark) == 0)
             count_news(s);
         note_kernel_events(s, events[i].events);
-        notify(s, is_error ? kKernelTells : events[i].events);
+        notify(s, kKernelTells); // for threads that sleep: sets hear of it by the kernel
     }
 }
 

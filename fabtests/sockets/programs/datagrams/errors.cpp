@@ -6,6 +6,9 @@
 #include <sys/select.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "fabtests/patience.hpp"
 #include "fabtests/sockets/programs/datagrams/side.hpp"
 
@@ -88,6 +91,34 @@ SCENARIO(refused_is_told_until_taken)
             refused.look_around("taken");
             refused.take_from_queue();
             refused.look_around("queue taken");
+        }
+    }
+    me.step();
+    me.still_works(me.link);
+}
+
+// Whoever wakes the thread that sleeps tells the sets of nothing that they know.
+SCENARIO(refused_beside_a_sleeper)
+{
+    if (!me.server) {
+        const Refused refused(me);
+        for (int i = 0; i < 3; ++i) {
+            std::atomic<pid_t> task{0};
+            pollfd p{me.link.fd, POLLIN, 0};
+            std::thread sleeper([&] {
+                task = ::gettid();
+                ::poll(&p, 1, -1);
+            });
+            while (task == 0)
+                std::this_thread::yield();
+            await_waiting(task);
+            refused.send();
+            const std::uint32_t told = look(refused.edge);
+            sleeper.join();
+            me.say("the sleeper %s, edge %s, and then %s", event_text(static_cast<unsigned>(p.revents)).c_str(),
+                   event_text(told).c_str(), event_text(look(refused.edge)).c_str());
+            me.say("SO_ERROR %d", int_option(me.link.fd, SOL_SOCKET, SO_ERROR));
+            refused.take_from_queue();
         }
     }
     me.step();
