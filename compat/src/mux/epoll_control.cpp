@@ -82,8 +82,12 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, Left
         drop_entry(set, *entry);
         return fail(error);
     }
-    if (offloaded && target.offloaded())
+    if (offloaded && target.offloaded()) {
         left.unmoved = !take_over(set, *entry);
+        full_fence(); // likewise
+        if (!target.offloaded() && entry->place.load(std::memory_order_relaxed) == Place::kTaken)
+            give_back(set, *entry);
+    }
     if (!target.still_open()) { // closed by another thread while we were here
         if (entry->place.load(std::memory_order_relaxed) == Place::kTaken)
             detach(set, *entry);

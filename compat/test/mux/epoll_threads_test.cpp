@@ -16,6 +16,7 @@
 #include <atomic>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "compat/src/config/params.hpp"
@@ -391,6 +392,35 @@ void child_begins_with_the_kernels_sets(void **)
     fake::close_set(epfd);
 }
 
+int g_given_up = -1;
+decltype(libc::real.epoll_ctl) g_epoll_ctl;
+
+// The socket goes back to the kernel, as by another thread, while its registration is on its way to the side set.
+int give_up_on_the_way(int epfd, int op, int fd, epoll_event *event) noexcept
+{
+    const int result = g_epoll_ctl(epfd, op, fd, event);
+    if (op == EPOLL_CTL_DEL && fd == g_given_up)
+        fake::give_up(std::exchange(g_given_up, -1));
+    return result;
+}
+
+void given_up_while_it_is_added(void **)
+{
+    const int epfd = fake::open_set();
+    const int fd = fake::open_socket();
+    assert_true(fake::offload(fd));
+    g_given_up = fd;
+    g_epoll_ctl = std::exchange(libc::real.epoll_ctl, give_up_on_the_way);
+    assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
+    libc::real.epoll_ctl = g_epoll_ctl;
+    assert_int_equal(g_given_up, -1);
+    assert_false(mux::is_taken(*mux::set_of(epfd)));
+    fake::deliver(fd);
+    assert_int_equal(wait_one(epfd, nullptr), fd);
+    fake::close_socket(fd);
+    fake::close_set(epfd);
+}
+
 } // namespace
 
 int main()
@@ -406,6 +436,7 @@ int main()
         cmocka_unit_test(set_closed_under_a_waiter),
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(child_begins_with_the_kernels_sets),
+        cmocka_unit_test(given_up_while_it_is_added),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
