@@ -42,8 +42,13 @@ def test_grpc(run, pair, port):
     has_module(run, "grpc", "python3-grpcio")
     server = run.start("server", [PYTHON, PROGRAMS / "grpc_pairs.py", "server", port], vma=pair.server, mode=pair.mode)
     run.wait_port(port, server)
-    client = run.run("client", [PYTHON, PROGRAMS / "grpc_pairs.py", "client", port], vma=pair.client, mode=pair.mode)
-    assert client.stdout() == "all as sent\n"
+
+    def ask(turn):
+        client = run.run("client", [PYTHON, PROGRAMS / "grpc_pairs.py", "client", port, 1 << min(turn, 4)], vma=pair.client, mode=pair.mode)
+        assert client.stdout() == "all as sent\n"
+        return server, client
+
+    _, client = expect.rounds(pair, ask, expect.of_port(port))
     server.stop()
     expect.acceleration(pair, port, server, client)
 

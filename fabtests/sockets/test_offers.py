@@ -35,16 +35,19 @@ def offer_of(run, port):
 
 def test_a_copied_offer(run, work, port):
     """Of a program that nobody may trace another one of the same user gets nothing by leaving its own offer under the other's name."""
-    fifos = [work / name for name in ("to_victim", "to_plain", "to_plain_at_last")]
+    fifos = [work / name for name in ("to_victim", "to_plain", "to_plain_at_last", "to_thief", "to_victim_of_thief")]
     for fifo in fifos:
         os.mkfifo(fifo)
-    victim = start(run, "victim", port, fifos[0], vma=True).wait_output("ready")
-    plain = start(run, "plain", port, *fifos[1:])
+    victim = start(run, "victim", port, fifos[0], fifos[4], vma=True).wait_output("ready")
+    plain = start(run, "plain", port, *fifos[1:3])
     victim.wait_output("first answered")
-    thief = start(run, "thief", port, vma=True)
+    thief = start(run, "thief", port, fifos[3], vma=True)
+    offer = offer_of(run, port_of(thief))
+    fifos[3].write_bytes(b"")
+    thief.wait_output("sent all")
+    fifos[4].write_bytes(b"")
     victim.wait_output("second answered")
     thief.wait_output("answered")
-    offer = offer_of(run, port_of(thief))
     forged = run.shm / offer.name.replace(f"{port_of(thief):04x}-", f"{port_of(plain):04x}-", 1)
     assert forged != offer
     os.symlink(os.readlink(offer), forged)

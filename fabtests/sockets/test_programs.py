@@ -266,13 +266,18 @@ def test_nginx_content(run, port, pair, sendfile):
 def test_nginx_wrk(run, port, pair, keep):
     server, _ = serve_files(run, pair, port)
     options = [] if keep else ["-H", "Connection: close"]
-    client = run.run("wrk", [build.tool("wrk"), "-t1", "-c", 20, "-d", "1s", *options,
-                             f"http://127.0.0.1:{port}/1k"], vma=pair.client, mode=pair.mode)
-    text = client.stdout()
-    assert "Non-2xx" not in text, text
-    # wrk closes its own connections at the end of the run: errors of reading may not happen before.
-    assert "Socket errors" not in text, text
-    assert int(re.search(r"(\d+) requests in", text)[1]) > 0
+
+    def ask(turn):
+        client = run.run("wrk", [build.tool("wrk"), "-t1", "-c", 20, "-d", f"{1 << min(turn, 3)}s", *options,
+                                 f"http://127.0.0.1:{port}/1k"], vma=pair.client, mode=pair.mode)
+        text = client.stdout()
+        assert "Non-2xx" not in text, text
+        # wrk closes its own connections at the end of the run: errors of reading may not happen before.
+        assert "Socket errors" not in text, text
+        assert int(re.search(r"(\d+) requests in", text)[1]) > 0
+        return server, client
+
+    _, client = expect.rounds(pair, ask, expect.of_port(port)) if keep else ask(0)
     nginx.end(run, server)
     expect.acceleration(pair, port, server, client, offloaded=keep)
 

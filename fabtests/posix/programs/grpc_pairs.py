@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""gRPC by python3-grpcio, with bytes as messages. Usage: grpc_pairs.py server|client PORT"""
+"""gRPC by python3-grpcio, with bytes as messages. Usage: grpc_pairs.py server PORT | client PORT TIMES"""
 
 import concurrent.futures
 import os
@@ -26,10 +26,11 @@ def serve(port):
     server.wait_for_termination()
 
 
-def ask(port):
+def ask(port, times):
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         one, stream = channel.unary_unary("/echo/one"), channel.stream_stream("/echo/stream")
-        for number in range(200):
+        for number in range(200 * times):
+            number %= 200
             message = b"%d" % number * (number + 1)
             assert one(message, timeout=PATIENCE, wait_for_ready=True) == message
         large = bytes(range(256)) * 8000
@@ -46,4 +47,4 @@ def ask(port):
 
 
 if __name__ == "__main__":
-    (serve if sys.argv[1] == "server" else ask)(int(sys.argv[2]))
+    (serve if sys.argv[1] == "server" else ask)(*map(int, sys.argv[2:]))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""offers.py victim PORT FIFO | plain PORT FIFO FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT | pairs: who takes part when an offer is copied to another connection's name
+"""offers.py victim PORT FIFO [FIFO] | plain PORT FIFO FIFO | thief PORT FIFO | locks FOLDER | untraced serve|ask KIND PORT | pairs: who takes part when an offer is copied to another connection's name
 (test_offers.py). Each prints its own port, and says what it has done.
 
-victim: a server that nobody may trace. It answers the first connection, then the second one, and when FIFO has a writer, the first again.
-plain: the first connection, which checks every answer, from when the first FIFO has a writer until the second has one. thief: the second one; whatever comes by it behind its answer is stolen.
+victim: a server that nobody may trace. It answers the first connection, then, when the second FIFO has a writer, all that the second one has sent, and when the
+first has, the first again.
+plain: the first connection, which checks every answer, from when the first FIFO has a writer until the second has one. thief: the second one, which sends until FIFO has a writer;
+whatever comes by it behind its answer is stolen.
 locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace. pairs: connections within one process."""
 
 import ctypes
@@ -20,7 +22,7 @@ PR_SET_DUMPABLE = 4
 ROUNDS = 20  # before, fewer than offload a connection; three times as many behind
 SIZE = 16
 END = b"." * SIZE
-MANY = 42  # sends of the thief: enough for an offer, while the victim has two calls of its connection
+LARGE = 1 << 22  # bytes: more than the thief sends, so that the victim has few calls of its connection
 
 
 def exactly(sock, size):
@@ -65,7 +67,13 @@ def wait_for(fifo):
         pass
 
 
-def victim(port, fifo):
+def waiting_for(fifo):
+    over = threading.Thread(target=wait_for, args=(fifo,))
+    over.start()
+    return over
+
+
+def victim(port, fifo, all_sent=None):
     may_not_be_traced()
     listener = socket.create_server(("127.0.0.1", port))
     say("ready")
@@ -73,7 +81,11 @@ def victim(port, fifo):
     answer(first, 0, ROUNDS)
     say("first answered")
     second, _ = listener.accept()
-    second.sendall(exactly(second, MANY * SIZE))
+    wait_for(all_sent)
+    said = b""
+    while not said.endswith(END):
+        said += second.recv(LARGE)
+    second.sendall(said)
     say("second answered")
     wait_for(fifo)
     answer_to_the_end(first, ROUNDS)
@@ -85,8 +97,7 @@ def plain(port, fifo, last):
     say(f"port {sock.getsockname()[1]}.")
     ask(sock, 0, ROUNDS)
     wait_for(fifo)
-    over = threading.Thread(target=wait_for, args=(last,))
-    over.start()
+    over = waiting_for(last)
     number = ROUNDS
     while over.is_alive():
         ask(sock, number, 1)
@@ -95,12 +106,18 @@ def plain(port, fifo, last):
     sock.sendall(END)
 
 
-def thief(port):
+def thief(port, fifo):
     sock = socket.create_connection(("127.0.0.1", port))
     say(f"port {sock.getsockname()[1]}.")
-    for number in range(MANY):
+    over = waiting_for(fifo)
+    number = 0
+    while over.is_alive():
         sock.sendall(line(number))
-    exactly(sock, MANY * SIZE)
+        number += 1
+        over.join(0.001)  # the victim reads nothing meanwhile, and has only so much room
+    sock.sendall(END)
+    say("sent all")
+    assert exactly(sock, (number + 1) * SIZE).endswith(END)
     say("answered")
     try:
         stolen = sock.recv(1000)
