@@ -65,5 +65,8 @@ def test_functions_of_the_programs_own(run, places):
 
 
 def test_constructor_that_talks_to_another_thread(run, places):
-    """The provider is loaded when that thread's first connection wants it: not before the constructor is done."""
+    """The provider is loaded when that thread's first connection wants it: not before the constructor is done, for which no call
+    waits. (Where latency is asked for the connection has it already.)"""
     compare(run, places, library("talker"), program=LOADING)
+    for proc in run.procs:
+        assert not any("a library is not loaded yet" in line for line in proc.log().lines), proc.name

@@ -4,14 +4,19 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/provider.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/futex.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -28,7 +33,7 @@ namespace vma::sock {
 
 namespace {
 
-enum : std::uint32_t { kUntried, kWanted, kLoading, kTried, kLost };
+enum : std::uint32_t { kUntried, kWanted, kLoading, kOpening, kTried, kLost };
 static_assert(kUntried == 0, "what Load::state begins with");
 
 // Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
@@ -38,10 +43,26 @@ constexpr std::int64_t kPatienceNs = 60'000'000'000;
 constexpr std::int64_t kPatienceNs = 500'000'000;
 #endif
 
+// What all who want the provider do next takes as long as loading it. One who comes before us does it himself; whether
+// there is a filter of system calls has been looked at by the one who wanted it.
+void open_engine()
+{
+    if (!g_offload.lock.try_lock())
+        return;
+    if (g_forks.gate.try_lock()) {
+        g_engine_tables.stack.run([] { (void)engine_start(); });
+        g_forks.gate.unlock();
+    }
+    g_offload.lock.unlock();
+}
+
 void *load(void *wanted)
 {
     Load &l = *static_cast<Load *>(wanted);
     l.run();
+    l.state.store(kOpening, std::memory_order_release);
+    if (l.run == load_provider)
+        open_engine();
     l.state.store(kTried, std::memory_order_release);
     libc::futex_wake(l.state);
     return nullptr;
@@ -67,16 +88,21 @@ void join_loader(Load &l)
     ::pthread_join(l.thread, nullptr);
 }
 
+bool is_at_it(std::uint32_t state)
+{
+    return state == kLoading || state == kOpening;
+}
+
 // False: it is still at it.
 bool wait_for_a_while(Load &l)
 {
     const std::int64_t until = mux::now_ns() + kPatienceNs;
-    while (l.state.load(std::memory_order_acquire) == kLoading) {
+    for (std::uint32_t state; is_at_it(state = l.state.load(std::memory_order_acquire));) {
         const std::int64_t left = until - mux::now_ns();
         if (left <= 0)
             return false;
         const timespec limit = mux::to_timespec(left);
-        libc::futex_wait(l.state, kLoading, &limit);
+        libc::futex_wait(l.state, state, &limit);
     }
     join_loader(l);
     return true;
@@ -95,13 +121,17 @@ bool begin_loading(Load &l)
     return true;
 }
 
-bool load_if_wanted(Load &l)
+bool load_if_wanted(Load &l, Patience patience)
 {
     const int saved = errno;
-    if (!begin_loading(l))
+    if (!begin_loading(l)) {
+        if (l.state.load(std::memory_order_acquire) == kTried)
+            join_loader(l);
         return false;
-    const bool done = wait_for_a_while(l);
-    if (!done)
+    }
+    const bool done =
+        patience == Patience::kGoesOn ? !is_at_it(l.state.load(std::memory_order_acquire)) : wait_for_a_while(l);
+    if (!done && patience == Patience::kWaits)
         VMA_LOG(kDebug, "a library is not loaded yet, as another thread opens one: connections are accelerated when it "
                         "is");
     errno = saved;
@@ -118,15 +148,21 @@ Loaded loaded(Part part)
         l.state.compare_exchange_strong(state, kWanted, std::memory_order_relaxed);
     if (state == kLost)
         return Loaded::kLost;
-    return state == kTried ? Loaded::kTried : Loaded::kNotYet;
+    return state == kTried || state == kOpening ? Loaded::kTried : Loaded::kNotYet;
 }
 
-bool load_what_is_wanted()
+bool load_what_is_wanted(Patience patience)
 {
     bool any = false;
     for (Load &l : g_loading.by_part)
-        any = load_if_wanted(l) || any;
+        any = load_if_wanted(l, patience) || any;
     return any;
+}
+
+bool is_loading()
+{
+    return std::any_of(std::begin(g_loading.by_part), std::end(g_loading.by_part),
+                       [](const Load &l) { return is_at_it(l.state.load(std::memory_order_relaxed)); });
 }
 
 void wait_for_loads()
@@ -138,10 +174,12 @@ void wait_for_loads()
 void loading_after_fork_in_child()
 {
     for (Load &l : g_loading.by_part) {
-        std::uint32_t loading = kLoading;
+        std::uint32_t state = kLoading;
         l.to_join.store(false, std::memory_order_relaxed);
-        if (l.state.compare_exchange_strong(loading, kLost, std::memory_order_relaxed))
+        if (l.state.compare_exchange_strong(state, kLost, std::memory_order_relaxed))
             VMA_LOG(kWarn, "%s", l.what_is_lost);
+        else if (state == kOpening) // whose thread held no gate, so that nothing was half open
+            l.state.store(kTried, std::memory_order_relaxed);
     }
 }
 

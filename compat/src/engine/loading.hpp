@@ -2,8 +2,8 @@
 // When the provider is loaded, and rdma-core for streams to other hosts: once each, when a socket first wants it.
 // dlopen() waits for whoever is in one, and for constructors of the libraries that it opens. Such a constructor may
 // close a socket, which takes our locks, or talk to the very thread that wants the library. So a thread that does
-// nothing else loads it, with no lock of ours held; who wants it waits for that, but not for long, and goes on by the
-// kernel meanwhile.
+// nothing else loads it, with no lock of ours held, and opens what is opened once a process; who wants it goes on by
+// the kernel meanwhile, or waits, but not for long.
 #pragma once
 
 #include <pthread.h>
@@ -23,8 +23,12 @@ enum class Loaded : std::uint8_t { kNotYet, kTried, kLost };
 Loaded loaded(Part part);
 
 // By who has come to kNotYet, when the offload lock is given back; a lock of one socket may be held. True: a part was
-// loaded just now, or found not to be there: he may try again. One load for each where nobody wants it. Keeps errno.
-bool load_what_is_wanted();
+// loaded just now, or found not to be there: he may try again. Some loads where nobody wants anything. Keeps errno.
+enum class Patience : std::uint8_t { kWaits, kGoesOn };
+bool load_what_is_wanted(Patience patience);
+
+// Any thread: who would want a part tries again when that is over.
+bool is_loading();
 
 struct Load {
     void (*run)();

@@ -272,8 +272,11 @@ Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
 
 bool try_offload(Stream &s, int fd, Offerer offerer)
 {
+    if (is_loading()) [[unlikely]]
+        return false;
     Turn turn = offload_in_turn(s, fd, offerer);
-    if (load_what_is_wanted()) [[unlikely]]
+    // Who asks for latency has waited in connect() or accept(): the first message is to be accelerated.
+    if (load_what_is_wanted(config::params().opens_early ? Patience::kWaits : Patience::kGoesOn)) [[unlikely]]
         turn = offload_in_turn(s, fd, offerer);
     if (turn == Turn::kStaysAsIs) [[unlikely]] {
         const int saved = errno;

@@ -27,11 +27,13 @@ template <typename What> bool do_in_turn(What &&what)
     return met;
 }
 
-// The same, and once more where it has found a library missing that is loaded then.
-template <typename What> void open_in_turn(What &&what)
+// The same, and once more where it has found a library missing that is loaded then. Not at all while one is.
+template <typename What> void open_in_turn(What &&what, Patience patience)
 {
+    if (is_loading()) [[unlikely]]
+        return;
     bool met = do_in_turn(what);
-    if (load_what_is_wanted()) [[unlikely]]
+    if (load_what_is_wanted(patience)) [[unlikely]]
         met = do_in_turn(what);
     if (met) [[unlikely]]
         stay_in_sandbox();

@@ -14,10 +14,12 @@
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/engine/this_thread.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -285,6 +287,8 @@ void finish_resends()
 {
     if (pool_size() == 0)
         return; // it has had no socket
+    if (!t_engine.loading)
+        wait_for_loads(); // what is opened later nobody closes
     explain_all();
     finish_resends();
     each_noted(end_leftovers);

@@ -125,7 +125,7 @@ void refuse_without_engine(Socket &s)
 void start_or_exit()
 {
     if (loaded(Part::kProvider) == Loaded::kNotYet)
-        load_what_is_wanted();
+        load_what_is_wanted(Patience::kWaits);
     {
         const LockGuard guard(g_offload.lock);
         if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later

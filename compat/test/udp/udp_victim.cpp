@@ -37,7 +37,7 @@ Victim::Victim(int family, bool offloaded, bool connected) : family_(family)
     if (!offloaded)
         return;
     while (sock::loaded(sock::Part::kProvider) == sock::Loaded::kNotYet)
-        sock::load_what_is_wanted(); // waits for a while each time
+        sock::load_what_is_wanted(sock::Patience::kWaits); // waits for a while each time
     const sock::LockGuard guard(sock::g_offload.lock);
     offload_unasked(*socket_, fd_);
     assert_int_not_equal(state().cookie.load(), 0);
