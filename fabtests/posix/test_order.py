@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(build.sanitized(), reason="a sanitizer's runtime
 PROGRAM = "posix/programs/order/order"
 OWN = "posix/programs/order/own"
 LOADING = "posix/programs/order/loading"
+NUMBERS = "posix/programs/order/numbers"
 LIMIT = 200  # seconds for the three runs
 
 
@@ -69,4 +70,12 @@ def test_constructor_that_talks_to_another_thread(run, places):
     waits. (Where latency is asked for the connection has it already.)"""
     compare(run, places, library("talker"), program=LOADING)
     for proc in run.procs:
-        assert not any("a library is not loaded yet" in line for line in proc.log().lines), proc.name
+        if suite.MODES[proc.name][0]:  # with the library
+            debug = [line for line in proc.log().lines if "VMA DEBUG: " in line]
+            assert debug and not any("a library is not loaded yet" in line for line in debug), proc.name
+
+
+@pytest.mark.parametrize("call", ["dup", "fcntl", "open", "socket", "eventfd", "dup2", "close", "closefrom"])
+def test_numbers_of_a_program_of_one_thread(run, places, call):
+    """The linker has some while it loads the provider, and the program calls on: it meets none of them."""
+    compare(run, places, call, program=NUMBERS)

@@ -114,8 +114,7 @@ bool registrations_pass_us()
 void fork_comes()
 {
     const libc::KeepErrno keep;
-    if (!t_engine.loading)
-        wait_for_loads();
+    wait_for_loads();
     return_before_fork();
 }
 
@@ -128,8 +127,7 @@ void fork_is_over()
 void fork_begins()
 {
     libc::in_vfork_child(); // forgets a vfork() that is over; the child's id would make it look like its child
-    if (!t_engine.loading)
-        wait_for_loads();
+    wait_for_loads();
     return_all_shared_by_fork();
 }
 

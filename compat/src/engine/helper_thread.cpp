@@ -92,7 +92,8 @@ void warn_about_cpuset(const char *value)
             errno == EMEDIUMTYPE ? "it is none" : strerror(errno), kStays);
 }
 
-// By the thread that starts it, so that the program's descriptors don't change under it in the middle of its work.
+// By the thread that starts it, so that the program's descriptors don't change under it in the middle of its work. That
+// is one of the program's, or one for which those wait before they are given a number (loading.hpp).
 void open_cpuset()
 {
     const char *const value = config::params().internal_thread_cpuset;

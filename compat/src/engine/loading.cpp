@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/config/log.hpp"
@@ -17,9 +15,12 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/provider.hpp"
 #include "compat/src/engine/tables.hpp"
+#include "compat/src/engine/this_thread.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/futex.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/vfork.hpp"
 #include "compat/src/libc/when_left.hpp"
 
 namespace vma::sock {
@@ -43,10 +44,19 @@ constexpr std::int64_t kPatienceNs = 60'000'000'000;
 constexpr std::int64_t kPatienceNs = 500'000'000;
 #endif
 
-// What all who want the provider do next takes as long as loading it. One who comes before us does it himself; whether
-// there is a filter of system calls has been looked at by the one who wanted it.
+Load &load_of(Part part)
+{
+    return g_loading.by_part[static_cast<std::size_t>(part)];
+}
+
+// What all who want the provider do next takes as long as loading it. One who comes before us does it himself. Filters
+// of system calls have been looked at by the one who wanted it, or are in engine_start() where nobody has yet
+// (start_or_exit()): this thread has those of the thread that began it. Who sets one later waits for us
+// (sandbox_comes()), and where that was before we came here nothing is opened.
 void open_engine()
 {
+    if (g_loading.ends.load(std::memory_order_relaxed))
+        return;
     if (!g_offload.lock.try_lock())
         return;
     if (g_forks.gate.try_lock()) {
@@ -59,10 +69,13 @@ void open_engine()
 void *load(void *wanted)
 {
     Load &l = *static_cast<Load *>(wanted);
+    t_engine.is_loader = true;
     l.run();
     l.state.store(kOpening, std::memory_order_release);
-    if (l.run == load_provider)
+    if (&l == &load_of(Part::kProvider))
         open_engine();
+    t_engine.is_loader = false;
+    g_loading.threads.fetch_sub(1, std::memory_order_release);
     l.state.store(kTried, std::memory_order_release);
     libc::futex_wake(l.state);
     return nullptr;
@@ -94,7 +107,7 @@ bool is_at_it(std::uint32_t state)
 }
 
 // False: it is still at it.
-bool wait_for_a_while(Load &l)
+bool is_over_soon(Load &l)
 {
     const std::int64_t until = mux::now_ns() + kPatienceNs;
     for (std::uint32_t state; is_at_it(state = l.state.load(std::memory_order_acquire));) {
@@ -104,6 +117,13 @@ bool wait_for_a_while(Load &l)
         const timespec limit = mux::to_timespec(left);
         libc::futex_wait(l.state, state, &limit);
     }
+    return true;
+}
+
+bool wait_for_a_while(Load &l)
+{
+    if (!is_over_soon(l))
+        return false;
     join_loader(l);
     return true;
 }
@@ -116,6 +136,7 @@ bool begin_loading(Load &l)
     if (l.state.load(std::memory_order_relaxed) != kWanted ||
         !l.state.compare_exchange_strong(wanted, kLoading, std::memory_order_acquire))
         return false;
+    g_loading.threads.fetch_add(1, std::memory_order_relaxed);
     if (!start_loader(l))
         load(&l); // no thread is to be had: whoever is in the loader's way now has to go out of it
     return true;
@@ -142,7 +163,7 @@ bool load_if_wanted(Load &l, Patience patience)
 
 Loaded loaded(Part part)
 {
-    Load &l = g_loading.by_part[static_cast<std::size_t>(part)];
+    Load &l = load_of(part);
     std::uint32_t state = l.state.load(std::memory_order_acquire);
     if (state == kUntried)
         l.state.compare_exchange_strong(state, kWanted, std::memory_order_relaxed);
@@ -159,20 +180,39 @@ bool load_what_is_wanted(Patience patience)
     return any;
 }
 
-bool is_loading()
+bool is_loading(Part part)
 {
-    return std::any_of(std::begin(g_loading.by_part), std::end(g_loading.by_part),
-                       [](const Load &l) { return is_at_it(l.state.load(std::memory_order_relaxed)); });
+    return is_at_it(load_of(part).state.load(std::memory_order_relaxed));
 }
 
 void wait_for_loads()
 {
+    if (t_engine.is_loader)
+        return;
     for (Load &l : g_loading.by_part)
         wait_for_a_while(l);
 }
 
+void end_loads()
+{
+    g_loading.ends.store(true, std::memory_order_relaxed);
+    wait_for_loads();
+}
+
+void wait_for_numbers()
+{
+    const libc::KeepErrno keep;
+    if (t_engine.is_loader || libc::in_vfork_child()) // whose numbers are its own
+        return;
+    for (Load &l : g_loading.by_part)
+        if (!l.is_slow.load(std::memory_order_relaxed) && !is_over_soon(l))
+            l.is_slow.store(true, std::memory_order_relaxed);
+}
+
 void loading_after_fork_in_child()
 {
+    g_loading.threads.store(0, std::memory_order_relaxed);
+    t_engine.is_loader = false;
     for (Load &l : g_loading.by_part) {
         std::uint32_t state = kLoading;
         l.to_join.store(false, std::memory_order_relaxed);

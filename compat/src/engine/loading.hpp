@@ -27,8 +27,8 @@ Loaded loaded(Part part);
 enum class Patience : std::uint8_t { kWaits, kGoesOn };
 bool load_what_is_wanted(Patience patience);
 
-// Any thread: who would want a part tries again when that is over.
-bool is_loading();
+// Any thread: who would want this part tries again when that is over.
+bool is_loading(Part part);
 
 struct Load {
     void (*run)();
@@ -36,18 +36,34 @@ struct Load {
     std::atomic<std::uint32_t> state{0}; // loading.cpp
     pthread_t thread = {};               // who takes the word below joins it
     std::atomic<bool> to_join{false};
+    std::atomic<bool> is_slow{false}; // somebody has waited in vain
 };
 
 struct Loading {
-    Load by_part[2]; // atomic
+    Load by_part[2];                       // atomic
+    std::atomic<std::uint32_t> threads{0}; // how many are at it
+    std::atomic<bool> ends{false};         // so does the process
     // Set once, by the thread that loads it.
     fi_provider *provider = nullptr;
     char gro_streams[16] = {}; // the provider keeps the address
 };
 extern constinit Loading g_loading;
 
-// Before a fork: what is half loaded is in the child for ever. Waits, but not for long.
+// Before a fork: what is half loaded is in the child for ever. Waits, but not for long; not the thread that loads.
 void wait_for_loads();
+// When the process ends: the same, and nothing is opened behind it.
+void end_loads();
+
+// The thread that loads has numbers of descriptors for moments, the lowest that are free, as the linker and all
+// libraries open files. A program of one thread counts on its own: on the next one that it is given, on those that it
+// has dup2() choose, on closing all that it does not know. So who is about to be given a number, or to close one, waits
+// as before a fork, but once at most for a load that takes long.
+inline bool numbers_move()
+{
+    return g_loading.threads.load(std::memory_order_acquire) != 0;
+}
+void wait_for_numbers(); // keeps errno; a handler of a signal may
+
 void loading_after_fork_in_child(); // a load that was not over has failed
 
 } // namespace vma::sock

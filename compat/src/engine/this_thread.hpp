@@ -17,7 +17,8 @@ struct EngineThread {
     int fork_by = kNoRegistration; // which registration the fork of this thread goes by
     unsigned fork_count = 0;       // of the provider's handlers, when it began
     bool fork_allocator = false;   // the allocator's are kept, likewise
-    bool loading = false;          // this thread loads the provider
+    bool loading = false;          // this thread loads the provider, or what it needs
+    bool is_loader = false;        // loading.cpp: and does nothing else
     bool attached = false;         // ring_choice.cpp: to a processor
     udp::Sink *sink = nullptr;     // udp/arrive.cpp: takes what the poll that is going on finds
     std::int64_t drained_ns = 0;   // tcp/receive.cpp: when it last looked for more than there was

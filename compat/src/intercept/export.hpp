@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
@@ -118,6 +119,13 @@ inline void number_given(int fd)
 {
     if (fd >= 0 && ours(fd)) [[unlikely]]
         retire(fd);
+}
+
+// Before the kernel gives out a number, or takes one back.
+inline void before_number()
+{
+    if (sock::numbers_move()) [[unlikely]]
+        sock::wait_for_numbers();
 }
 
 // After the kernel duplicated one descriptor.

@@ -272,11 +272,13 @@ Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
 
 bool try_offload(Stream &s, int fd, Offerer offerer)
 {
-    if (is_loading()) [[unlikely]]
+    if (is_loading(Part::kProvider) || (s.remote && is_loading(Part::kRdma))) [[unlikely]]
         return false;
     Turn turn = offload_in_turn(s, fd, offerer);
-    // Who asks for latency has waited in connect() or accept(): the first message is to be accelerated.
-    if (load_what_is_wanted(config::params().opens_early ? Patience::kWaits : Patience::kGoesOn)) [[unlikely]]
+    // Who asks for latency has waited in connect() or accept(), as the first message within the host is to be
+    // accelerated. Between hosts it takes more than a call, whoever waits.
+    if (load_what_is_wanted(config::params().opens_early && !s.remote ? Patience::kWaits : Patience::kGoesOn))
+        [[unlikely]]
         turn = offload_in_turn(s, fd, offerer);
     if (turn == Turn::kStaysAsIs) [[unlikely]] {
         const int saved = errno;

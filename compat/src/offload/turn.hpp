@@ -27,10 +27,10 @@ template <typename What> bool do_in_turn(What &&what)
     return met;
 }
 
-// The same, and once more where it has found a library missing that is loaded then. Not at all while one is.
+// The same, and once more where it has found a library missing that is loaded then. Not at all while the provider is.
 template <typename What> void open_in_turn(What &&what, Patience patience)
 {
-    if (is_loading()) [[unlikely]]
+    if (is_loading(Part::kProvider)) [[unlikely]]
         return;
     bool met = do_in_turn(what);
     if (load_what_is_wanted(patience)) [[unlikely]]

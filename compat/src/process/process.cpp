@@ -19,7 +19,6 @@
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/sandbox.hpp"
-#include "compat/src/engine/this_thread.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -286,9 +285,8 @@ void finish_resends()
 [[VMA_AT_STARTUP]] void process_ends()
 {
     if (pool_size() == 0)
-        return; // it has had no socket
-    if (!t_engine.loading)
-        wait_for_loads(); // what is opened later nobody closes
+        return;  // it has had no socket
+    end_loads(); // what is opened later nobody closes
     explain_all();
     finish_resends();
     each_noted(end_leftovers);
