@@ -41,20 +41,25 @@ def client(run, pair, port, *options, **more):
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
 def test_both_ways(run, pair, port, certificate, version):
-    """Megabytes each way at the same time."""
-    sums = {name: files.random_file(run.work / name, size) for name, size in (("up", 3_000_000), ("down", 4_000_000))}
-    with feed(run.work / "up") as up, feed(run.work / "down") as down:
-        serving = server(run, pair, port, certificate, "-quiet", version, "-naccept", 1, stdin=down[0],
-                         stdout=(run.work / "came_up").open("wb"))
-        run.wait_port(port, serving)
-        asking = client(run, pair, port, "-quiet", version, stdin=up[0], stdout=(run.work / "came_down").open("wb"))
-        pour([up, down])
-        for name in sums:
-            came = run.work / f"came_{name}"
-            run.wait_until(lambda: came.stat().st_size >= (run.work / name).stat().st_size, f"all of {name}")
-            assert files.sha256(came) == sums[name]
-    asking.stop()
-    serving.stop()
+    """Megabytes each way at the same time, and more of them where that was over before the connection was accelerated."""
+    def talk(turn):
+        more = 1 << min(turn, 4)
+        sums = {name: files.random_file(run.work / name, size * more) for name, size in (("up", 3_000_000), ("down", 4_000_000))}
+        with feed(run.work / "up") as up, feed(run.work / "down") as down:
+            serving = server(run, pair, port, certificate, "-quiet", version, "-naccept", 1, stdin=down[0],
+                             stdout=(run.work / "came_up").open("wb"))
+            run.wait_port(port, serving)
+            asking = client(run, pair, port, "-quiet", version, stdin=up[0], stdout=(run.work / "came_down").open("wb"))
+            pour([up, down])
+            for name in sums:
+                came = run.work / f"came_{name}"
+                run.wait_until(lambda came=came, name=name: came.stat().st_size >= (run.work / name).stat().st_size, f"all of {name}")
+                assert files.sha256(came) == sums[name]
+        asking.stop()
+        serving.stop()
+        return serving, asking
+
+    serving, asking = expect.rounds(pair, talk, expect.of_port(port))
     expect.acceleration(pair, port, serving, asking)
 
 
