@@ -93,7 +93,7 @@ def test_it_is_not_accelerated(start):
 
 
 def test_a_line_of_roots(start, program):
-    said = start(f"privileged {program} VMA_TRACELEVEL=debug VMA_LIFT_AFTER=4 VMA_STATS_SHMEM_DIR=\n")
+    said = start(f"privileged {program} VMA_TRACELEVEL=debug VMA_LIFT_AFTER=1 VMA_STATS_SHMEM_DIR=\n")
     assert "accelerated: device local" in said
     assert "stay on the kernel" not in said
     assert " latency " not in said.lower()  # the environment is not read all the same
