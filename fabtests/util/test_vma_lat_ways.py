@@ -26,6 +26,10 @@ class End:
     host: netns.Host | None = None
     env: dict[str, str] = dataclasses.field(default_factory=dict)
 
+    def early(self):
+        """The provider is there before the first message, as 2000 of them are over before it would be loaded beside them."""
+        return dataclasses.replace(self, env=self.env | {"VMA_LIFT_AFTER": "1"})
+
 
 @dataclasses.dataclass
 class Ends:
@@ -94,7 +98,7 @@ def local(peer_user=None, introduced=False):
 
 @pytest.mark.parametrize("server_has, client_has", [(True, True), (True, False), (False, True), (False, False)], ids=str)
 def test_with_and_without_the_library(measure, server_has, client_has):
-    ends = measure(End(library=server_has), End(library=client_has), "--tcp", "--udp", "--warm-up", 300)
+    ends = measure(End(library=server_has).early(), End(library=client_has).early(), "--tcp", "--udp", "--warm-up", 300)
     for number, test in enumerate(ends.tests):
         assert test["servers"][0]["library"] == server_has and test["client"]["library"] == client_has
         for has, ways in zip((server_has, client_has), ends.ways(number)):
@@ -114,7 +118,7 @@ def test_with_and_without_the_library(measure, server_has, client_has):
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 @pytest.mark.parametrize("test, to", [("throughput", "127.0.0.1"), ("under-load", "127.0.0.1"), ("ping-pong", "::1")])
 def test_other_loads_and_several_sockets(measure, kind, test, to):
-    ends = measure(End(), End(), f"--{kind}", "--test", test, "--sockets", 3, to=to)
+    ends = measure(End().early(), End().early(), f"--{kind}", "--test", test, "--sockets", 3, to=to)
     for ways in ends.ways():
         assert [(way["way"], way["sockets"]) for way in ways] == [("local", 3)]
 
@@ -134,7 +138,7 @@ def test_a_rule_keeps_it(run, measure):
 
 def test_without_statistics(measure):
     """There is nobody to ask: neither way is claimed."""
-    ends = measure(End(env={"VMA_STATS_SHMEM_DIR": ""}), End(), "--tcp")
+    ends = measure(End(env={"VMA_STATS_SHMEM_DIR": ""}).early(), End().early(), "--tcp")
     server, client = ends.ways()
     assert one_way(client) == local()
     assert (server[0]["way"], server[0]["sockets"]) == ("unknown", 1) and "VMA_STATS_SHMEM_DIR" in server[0]["reason"]
@@ -142,7 +146,7 @@ def test_without_statistics(measure):
 
 
 def test_more_sockets_than_records(measure):
-    server, client = measure(End(env={"VMA_STATS_FD_NUM": "3"}), End(), "--tcp", "--sockets", 5).ways()
+    server, client = measure(End(env={"VMA_STATS_FD_NUM": "3"}).early(), End().early(), "--tcp", "--sockets", 5).ways()
     assert sum(way["sockets"] for way in server) == 5
     assert any(way["way"] == "unknown" and "no record" in way["reason"] for way in server)
     assert [(way["way"], way["sockets"]) for way in client] == [("local", 5)]
@@ -152,7 +156,7 @@ def test_statistics_elsewhere(work, measure):
     """The library says itself where they are."""
     folder = work / "else where"
     folder.mkdir()
-    for ways in measure(End(env={"VMA_STATS_SHMEM_DIR": str(folder)}), End(env={"VMA_STATS_SHMEM_DIR": str(folder)}), "--tcp").ways():
+    for ways in measure(*[End(env={"VMA_STATS_SHMEM_DIR": str(folder)}).early()] * 2, "--tcp").ways():
         assert one_way(ways) == local()
 
 
