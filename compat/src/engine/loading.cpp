@@ -37,13 +37,6 @@ namespace {
 enum : std::uint32_t { kUntried, kWanted, kLoading, kOpening, kTried, kLost };
 static_assert(kUntried == 0, "what Load::state begins with");
 
-// Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
-#if defined(__SANITIZE_ADDRESS__) // whose allocator keeps the locks of the loading thread in the child of a fork
-constexpr std::int64_t kPatienceNs = 60'000'000'000;
-#else
-constexpr std::int64_t kPatienceNs = 500'000'000;
-#endif
-
 Load &load_of(Part part)
 {
     return g_loading.by_part[static_cast<std::size_t>(part)];
@@ -101,6 +94,15 @@ void join_loader(Load &l)
     ::pthread_join(l.thread, nullptr);
 }
 
+// The same where nobody waits for that: a later call tries again.
+void join_if_it_has_ended(Load &l)
+{
+    if (!l.to_join.load(std::memory_order_relaxed) || !l.to_join.exchange(false, std::memory_order_acquire))
+        return;
+    if (::pthread_tryjoin_np(l.thread, nullptr) != 0)
+        l.to_join.store(true, std::memory_order_release);
+}
+
 bool is_at_it(std::uint32_t state)
 {
     return state == kLoading || state == kOpening;
@@ -109,7 +111,7 @@ bool is_at_it(std::uint32_t state)
 // False: it is still at it.
 bool is_over_soon(Load &l)
 {
-    const std::int64_t until = mux::now_ns() + kPatienceNs;
+    const std::int64_t until = mux::now_ns() + g_loading.patience_ns;
     for (std::uint32_t state; is_at_it(state = l.state.load(std::memory_order_acquire));) {
         const std::int64_t left = until - mux::now_ns();
         if (left <= 0)
@@ -147,7 +149,7 @@ bool load_if_wanted(Load &l, Patience patience)
     const int saved = errno;
     if (!begin_loading(l)) {
         if (l.state.load(std::memory_order_acquire) == kTried)
-            join_loader(l);
+            join_if_it_has_ended(l);
         return false;
     }
     const bool done =
@@ -218,7 +220,7 @@ void loading_after_fork_in_child()
         l.to_join.store(false, std::memory_order_relaxed);
         if (l.state.compare_exchange_strong(state, kLost, std::memory_order_relaxed))
             VMA_LOG(kWarn, "%s", l.what_is_lost);
-        else if (state == kOpening) // whose thread held no gate, so that nothing was half open
+        else if (state == kOpening) // a fork has waited for the gate, or for the offload lock: nothing was half open
             l.state.store(kTried, std::memory_order_relaxed);
     }
 }

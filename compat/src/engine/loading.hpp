@@ -39,10 +39,18 @@ struct Load {
     std::atomic<bool> is_slow{false}; // somebody has waited in vain
 };
 
+// Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
+#if defined(__SANITIZE_ADDRESS__) // whose allocator keeps the locks of the loading thread in the child of a fork
+inline constexpr std::int64_t kPatienceNs = 60'000'000'000;
+#else
+inline constexpr std::int64_t kPatienceNs = 500'000'000;
+#endif
+
 struct Loading {
-    Load by_part[2];                       // atomic
-    std::atomic<std::uint32_t> threads{0}; // how many are at it
-    std::atomic<bool> ends{false};         // so does the process
+    Load by_part[2];                        // atomic
+    std::atomic<std::uint32_t> threads{0};  // how many are at it
+    std::atomic<bool> ends{false};          // so does the process
+    std::int64_t patience_ns = kPatienceNs; // of who waits
     // Set once, by the thread that loads it.
     fi_provider *provider = nullptr;
     char gro_streams[16] = {}; // the provider keeps the address
@@ -57,7 +65,9 @@ void end_loads();
 // The thread that loads has numbers of descriptors for moments, the lowest that are free, as the linker and all
 // libraries open files. A program of one thread counts on its own: on the next one that it is given, on those that it
 // has dup2() choose, on closing all that it does not know. So who is about to be given a number, or to close one, waits
-// as before a fork, but once at most for a load that takes long.
+// as before a fork, but once at most for a load that takes long. So does who starts a program, which would inherit what
+// is half open, or changes the environment, which those libraries read. (Not: who gets a number by recvmsg(), by a
+// system call of his own, or within libc.)
 inline bool numbers_move()
 {
     return g_loading.threads.load(std::memory_order_acquire) != 0;

@@ -70,10 +70,19 @@ template <typename What> void each_of_ours(unsigned first, unsigned last, What &
 // ---- create.cpp
 int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags); // accept4()
 
+// Before the kernel gives out a number, or takes one back; and before what is made meanwhile is inherited, or what the
+// loader of the provider reads is changed.
+inline void before_number()
+{
+    if (sock::numbers_move()) [[unlikely]]
+        sock::wait_for_numbers();
+}
+
 // ---- around a system call that copies this process, as process.cpp's _Fork() does
 template <typename Copy> long copy_process(Copy copy)
 {
     const libc::NotCancelled whole;
+    before_number(); // who loads takes the gate
     sock::g_forks.gate.lock();
     sock::clone_begins();
     const long pid = copy();
@@ -93,6 +102,7 @@ template <typename Fork> int fork_with_handlers(Fork fork)
 {
     const libc::NotCancelled whole;
     const pid_t caller = sock::sandboxed() ? 0 : ::getpid(); // without sockets of ours nobody is to be told
+    before_number();                                         // who loads takes the gate
     sock::g_forks.gate.lock();
     const bool borrows = libc::in_vfork_child(); // the sockets of its parent
     if (!borrows)
@@ -119,13 +129,6 @@ inline void number_given(int fd)
 {
     if (fd >= 0 && ours(fd)) [[unlikely]]
         retire(fd);
-}
-
-// Before the kernel gives out a number, or takes one back.
-inline void before_number()
-{
-    if (sock::numbers_move()) [[unlikely]]
-        sock::wait_for_numbers();
 }
 
 // After the kernel duplicated one descriptor.

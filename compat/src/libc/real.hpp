@@ -72,6 +72,7 @@ namespace vma::libc {
     X(pidfd_open) X(pidfd_getfd) X(fsopen) X(fsmount) X(fspick) X(open_tree) X(open_by_handle_at) X(mkstemp)           \
         X(mkstemps) X(mkostemp) X(mkostemps) X(posix_openpt) X(getpt) X(rresvport) X(rresvport_af) X(fopen) X(fopen64) \
             X(tmpfile) X(tmpfile64) X(opendir) X(mq_open) X(openpty) X(prctl) X(unshare)                               \
+    X(setenv) X(unsetenv) X(putenv) X(clearenv)                                                                        \
     X(posix_spawn_file_actions_adddup2)
 
 // Of functions that glibc has in a header of its own, or only for fortified programs.

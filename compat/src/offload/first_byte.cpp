@@ -13,6 +13,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/keep_errno.hpp"
@@ -149,7 +150,8 @@ bool sends_by_endpoint(Stream &s)
 bool look_until(Stream &s, int fd, std::int64_t &until)
 {
     std::uint32_t seen = offers_generation() - 1;
-    while (s.endpoint == nullptr && !s.remote && s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly) {
+    while (s.endpoint == nullptr && !s.remote && s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly &&
+           !is_loading(Part::kProvider)) {
         const std::int64_t now = mux::now_ns();
         if (now >= until) {
             VMA_LOG(kDebug, "fd=%d: waited in vain to be accepted before the first byte (VMA_LIFT_AT_CONNECT is %u)",
@@ -242,7 +244,8 @@ void offer_at_accept(Stream &s, int fd)
     // Whoever began to connect earlier waits no more.
     const std::int64_t began = generations().connecting_ns.load(std::memory_order_acquire);
     if (now - began < patience_ns() + kSlackNs)
-        (void)try_until(until, [&s, fd] { return try_offload(s, fd, Offerer::kAcceptor); });
+        (void)try_until(until,
+                        [&s, fd] { return is_loading(Part::kProvider) || try_offload(s, fd, Offerer::kAcceptor); });
 }
 
 // What the acceptor sends comes before the first call of a connector that waits for it by poll() and its kin.

@@ -2,16 +2,17 @@
 // Who waits for a load, and who does not: what is loaded here waits until the test's own thread sleeps.
 #include "fabtests/unit.hpp"
 
-#include <fcntl.h>
-#include <sys/syscall.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/libc/real.hpp"
 
 using namespace vma::sock;
 
@@ -22,25 +23,25 @@ std::atomic<bool> g_is_over{false};
 
 void load_until_told()
 {
-    while (!g_may_end.load()) {
-    }
+    while (!g_may_end.load())
+        ::sched_yield();
     g_is_over.store(true);
 }
 
 bool main_sleeps()
 {
-    const std::string path = "/proc/self/task/" + std::to_string(::getpid()) + "/syscall";
-    char text[128] = {}; // "running", or the number of the call that it is in
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const ssize_t length = ::read(fd, text, sizeof text - 1);
-    ::close(fd);
-    return length > 0 && std::atol(text) == SYS_futex;
+    const std::string path = "/proc/self/task/" + std::to_string(::getpid()) + "/stat";
+    std::ifstream file(path);
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    const std::size_t name = text.rfind(") ");
+    assert_true(name != std::string::npos);
+    return text[name + 2] == 'S';
 }
 
 void load_until_main_sleeps()
 {
-    while (!main_sleeps()) {
-    }
+    while (!main_sleeps())
+        ::sched_yield();
     g_is_over.store(true);
 }
 
@@ -49,6 +50,9 @@ void begin(Part part, void (*run)())
     g_may_end.store(false);
     g_is_over.store(false);
     Load &l = g_loading.by_part[static_cast<int>(part)];
+    wait_for_loads(); // joins the one before
+    g_loading.patience_ns = 60'000'000'000;
+    l.is_slow.store(false);
     l.run = run;
     l.state.store(0);
     assert_int_equal(static_cast<int>(loaded(part)), static_cast<int>(Loaded::kNotYet));
@@ -103,6 +107,7 @@ void nothing_is_opened_when_the_process_ends(void **)
 
 int main()
 {
+    vma::libc::resolve_real(); // each thread would do so by itself, and store what it finds
     const CMUnitTest tests[] = {
         cmocka_unit_test(one_part_is_not_the_other),
         cmocka_unit_test(whoever_is_given_a_number_waits),

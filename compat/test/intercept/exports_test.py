@@ -29,6 +29,7 @@ NEEDED = """
     epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
     aio_read aio_read64 aio_write aio_write64 lio_listio lio_listio64 backtrace_symbols_fd __backtrace_symbols_fd
     eventfd_read eventfd_write setsourcefilter setipv4sourcefilter login_tty forkpty
+    setenv unsetenv putenv clearenv
     execve execv execvp execvpe execl execlp execle fexecve execveat
     posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen _IO_popen wordexp fork __fork vfork __vfork _Fork clone __clone unshare daemon prctl syscall __register_atfork
     sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
@@ -46,7 +47,7 @@ MAKERS = """
 
 # Names that the library may call though it exports them: they make descriptors that are not tracked, or end up in
 # the table anyway.
-HARMLESS = set(MAKERS) | {"syscall"}
+HARMLESS = set(MAKERS) | {"syscall", "unsetenv"}
 
 
 MAX_TLS = 256  # bytes; glibc keeps 512 for libraries that are opened at run time
