@@ -201,7 +201,7 @@ void end_loads()
     wait_for_loads();
 }
 
-void wait_for_numbers()
+void wait_once_for_loads()
 {
     const libc::KeepErrno keep;
     if (t_engine.is_loader || libc::in_vfork_child()) // whose numbers are its own

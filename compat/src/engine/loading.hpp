@@ -68,11 +68,11 @@ void end_loads();
 // as before a fork, but once at most for a load that takes long. So does who starts a program, which would inherit what
 // is half open, or changes the environment, which those libraries read. (Not: who gets a number by recvmsg(), by a
 // system call of his own, or within libc.)
-inline bool numbers_move()
+inline bool is_any_loading()
 {
     return g_loading.threads.load(std::memory_order_acquire) != 0;
 }
-void wait_for_numbers(); // keeps errno; a handler of a signal may
+void wait_once_for_loads(); // keeps errno; a handler of a signal may
 
 void loading_after_fork_in_child(); // a load that was not over has failed
 

@@ -65,7 +65,7 @@ VMA_EXPORT int close(int fd)
 {
     if (ours(fd)) [[unlikely]]
         return close_ours(fd);
-    before_number();
+    let_loads_end();
     if (libc::is_private(fd)) [[unlikely]] {
         errno = EBADF; // not the program's
         return -1;
@@ -82,7 +82,7 @@ VMA_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept
     before_close_range(first, last, flags);
     if (first > last || (flags & static_cast<int>(CLOSE_RANGE_CLOEXEC)) != 0)
         return real.close_range(first, last, flags); // closes nothing
-    before_number();
+    let_loads_end();
     const libc::Stretch stretch;
     retire_range(first, last);
     return close_the_programs(first, last, flags);
@@ -91,7 +91,7 @@ VMA_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept
 VMA_EXPORT void closefrom(int first) noexcept
 {
     const unsigned from = first > 0 ? static_cast<unsigned>(first) : 0;
-    before_number();
+    let_loads_end();
     const libc::Stretch stretch;
     retire_range(from, ~0U);
     if (close_the_programs(from, ~0U, 0) != 0)
@@ -108,14 +108,14 @@ VMA_ALIAS(fclose) int _IO_fclose(FILE *);
 
 VMA_EXPORT FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
-    before_number();
+    let_loads_end();
     number_given(::fileno_unlocked(stream));
     return libc::by_kernel(real.freopen(path, mode, stream));
 }
 
 VMA_EXPORT FILE *freopen64(const char *path, const char *mode, FILE *stream)
 {
-    before_number();
+    let_loads_end();
     number_given(::fileno_unlocked(stream));
     return libc::by_kernel(real.freopen64(path, mode, stream));
 }

@@ -63,7 +63,7 @@ int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t 
 
 int duplicate_above(int fd, int command, void *lowest)
 {
-    before_number();
+    let_loads_end();
     const int copy = real.fcntl(fd, command, lowest);
     if (copy >= 0)
         was_duplicated(fd, copy);

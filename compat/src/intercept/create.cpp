@@ -155,7 +155,7 @@ int both_given(int result, const int *pair)
 int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags)
 {
     told_accept(listener);
-    before_number();
+    let_loads_end();
     const int fd = real.accept4(listener, address, length, flags);
     if (fd >= 0)
         socket_accepted(listener, fd, flags);
@@ -169,7 +169,7 @@ using namespace vma::intercept;
 
 VMA_EXPORT int socket(int domain, int type, int protocol) noexcept
 {
-    before_number();
+    let_loads_end();
     const int fd = real.socket(domain, type, protocol);
     number_given(fd);
     if (fd >= 0 && (is_tcp(domain, type, protocol) || is_udp(domain, type, protocol)))
@@ -193,13 +193,13 @@ VMA_EXPORT int accept4(int listener, sockaddr *address, socklen_t *length, int f
 
 VMA_EXPORT int epoll_create(int size) noexcept
 {
-    before_number();
+    let_loads_end();
     return epoll_made(real.epoll_create(size), __builtin_return_address(0));
 }
 
 VMA_EXPORT int epoll_create1(int flags) noexcept
 {
-    before_number();
+    let_loads_end();
     return epoll_made(real.epoll_create1(flags), __builtin_return_address(0));
 }
 
@@ -207,13 +207,13 @@ VMA_EXPORT int epoll_create1(int flags) noexcept
 
 VMA_EXPORT int socketpair(int domain, int type, int protocol, int pair[2]) noexcept
 {
-    before_number();
+    let_loads_end();
     return both_given(real.socketpair(domain, type, protocol, pair), pair);
 }
 
 VMA_EXPORT int pipe(int pair[2]) noexcept
 {
-    before_number();
+    let_loads_end();
     return both_given(real.pipe(pair), pair);
 }
 
@@ -221,7 +221,7 @@ VMA_ALIAS(pipe) int __pipe(int[2]) noexcept;
 
 VMA_EXPORT int pipe2(int pair[2], int flags) noexcept
 {
-    before_number();
+    let_loads_end();
     return both_given(real.pipe2(pair, flags), pair);
 }
 
@@ -231,7 +231,7 @@ VMA_EXPORT int open(const char *path, int flags, ...)
     va_start(rest, flags);
     const mode_t mode = va_arg(rest, mode_t); // garbage, and not used, unless the flags make a file
     va_end(rest);
-    before_number();
+    let_loads_end();
     return given(real.open(path, flags, mode));
 }
 
@@ -245,7 +245,7 @@ VMA_EXPORT int openat(int directory, const char *path, int flags, ...)
     va_start(rest, flags);
     const mode_t mode = va_arg(rest, mode_t);
     va_end(rest);
-    before_number();
+    let_loads_end();
     return given(real.openat(directory, path, flags, mode));
 }
 
@@ -253,7 +253,7 @@ VMA_ALIAS(openat) int openat64(int, const char *, int, ...);
 
 VMA_EXPORT int creat(const char *path, mode_t mode)
 {
-    before_number();
+    let_loads_end();
     return given(real.creat(path, mode));
 }
 

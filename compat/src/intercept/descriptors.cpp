@@ -47,7 +47,7 @@ template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate
         note_duplicate_for_program(old_fd);
     if (old_fd == new_fd || libc::in_vfork_child())
         return duplicate();
-    before_number();
+    let_loads_end();
     if (libc::is_private(new_fd)) {
         errno = libc::refused_duplicate(old_fd, new_fd);
         return -1;
@@ -177,7 +177,7 @@ using namespace vma::intercept;
 
 VMA_EXPORT int dup(int old_fd) noexcept
 {
-    before_number();
+    let_loads_end();
     const int fd = real.dup(old_fd);
     if (fd >= 0)
         was_duplicated(old_fd, fd);

@@ -72,17 +72,17 @@ int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags
 
 // Before the kernel gives out a number, or takes one back; and before what is made meanwhile is inherited, or what the
 // loader of the provider reads is changed.
-inline void before_number()
+inline void let_loads_end()
 {
-    if (sock::numbers_move()) [[unlikely]]
-        sock::wait_for_numbers();
+    if (sock::is_any_loading()) [[unlikely]]
+        sock::wait_once_for_loads();
 }
 
 // ---- around a system call that copies this process, as process.cpp's _Fork() does
 template <typename Copy> long copy_process(Copy copy)
 {
     const libc::NotCancelled whole;
-    before_number(); // who loads takes the gate
+    let_loads_end(); // who loads takes the gate
     sock::g_forks.gate.lock();
     sock::clone_begins();
     const long pid = copy();
@@ -102,7 +102,7 @@ template <typename Fork> int fork_with_handlers(Fork fork)
 {
     const libc::NotCancelled whole;
     const pid_t caller = sock::sandboxed() ? 0 : ::getpid(); // without sockets of ours nobody is to be told
-    before_number();                                         // who loads takes the gate
+    let_loads_end();                                         // who loads takes the gate
     sock::g_forks.gate.lock();
     const bool borrows = libc::in_vfork_child(); // the sockets of its parent
     if (!borrows)

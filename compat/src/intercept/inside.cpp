@@ -144,7 +144,7 @@ VMA_EXPORT int setipv4sourcefilter(int fd, in_addr interface, in_addr group, uin
 
 VMA_EXPORT int login_tty(int fd) noexcept
 {
-    before_number();
+    let_loads_end();
     const int result = real.login_tty(fd);
     if (result == 0) {
         number_given(fd); // it closes that

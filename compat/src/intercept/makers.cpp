@@ -48,7 +48,7 @@ using namespace vma::intercept;
 #define VMA_MAKER(type, name, parameters, arguments)                                                                   \
     VMA_EXPORT type name parameters                                                                                    \
     {                                                                                                                  \
-        before_number();                                                                                               \
+        let_loads_end();                                                                                               \
         return given(real.name arguments);                                                                             \
     }
 
@@ -96,7 +96,7 @@ VMA_EXPORT int signalfd(int fd, const sigset_t *mask, int flags) noexcept
 {
     if (fd >= 0)
         return real.signalfd(fd, mask, flags);
-    before_number();
+    let_loads_end();
     return given(real.signalfd(fd, mask, flags));
 }
 
@@ -107,13 +107,13 @@ VMA_EXPORT mqd_t mq_open(const char *name, int flags, ...) noexcept
     const mode_t mode = va_arg(rest, mode_t); // garbage, and not used, unless the flags make a queue
     mq_attr *const attributes = va_arg(rest, mq_attr *);
     va_end(rest);
-    before_number();
+    let_loads_end();
     return given(real.mq_open(name, flags, mode, attributes));
 }
 
 VMA_EXPORT int openpty(int *first, int *second, char *name, const termios *settings, const winsize *size) noexcept
 {
-    before_number();
+    let_loads_end();
     const int result = real.openpty(first, second, name, settings, size);
     if (result == 0) {
         number_given(*first);

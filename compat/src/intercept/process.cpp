@@ -25,7 +25,7 @@ void before_exec()
     if (libc::in_vfork_child())
         return;
     const libc::NotCancelled whole;
-    before_number(); // what is half open may be inherited
+    let_loads_end(); // what is half open may be inherited
     sock::return_surviving_exec();
     stats::replaced(true);
 }
@@ -45,7 +45,7 @@ void before_spawn(bool has_file_actions)
 {
     const KeepErrno keep;
     const libc::NotCancelled whole;
-    before_number(); // likewise
+    let_loads_end(); // likewise
     if (!libc::in_vfork_child())
         sock::return_for_spawn(has_file_actions);
 }
@@ -77,7 +77,7 @@ int start_child [[noreturn]] (void *start)
 // clone() without CLONE_VM is a fork.
 int fork_by_clone(Child child, void *stack, int flags, void *parent_tid, void *tls, void *child_tid)
 {
-    before_number(); // who loads takes the gate
+    let_loads_end(); // who loads takes the gate
     sock::g_forks.gate.lock();
     sock::clone_begins();
     const int pid = real.clone(&start_child, stack, flags, &child, parent_tid, tls, child_tid);
@@ -139,25 +139,25 @@ VMA_EXPORT void _Exit(int status) noexcept
 
 VMA_EXPORT int setenv(const char *name, const char *value, int replaces) noexcept
 {
-    before_number();
+    let_loads_end();
     return real.setenv(name, value, replaces);
 }
 
 VMA_EXPORT int unsetenv(const char *name) noexcept
 {
-    before_number();
+    let_loads_end();
     return real.unsetenv(name);
 }
 
 VMA_EXPORT int putenv(char *text) noexcept
 {
-    before_number();
+    let_loads_end();
     return real.putenv(text);
 }
 
 VMA_EXPORT int clearenv() noexcept
 {
-    before_number();
+    let_loads_end();
     return real.clearenv();
 }
 

@@ -29,7 +29,7 @@ void *behind(const char *name, const void *ours, const void *caller)
 template <typename Function, typename... Rest>
 int set_up(const char *name, Function ours, const void *caller, Rest... arguments)
 {
-    before_number();
+    let_loads_end();
     auto *const theirs = reinterpret_cast<Function>(behind(name, reinterpret_cast<const void *>(ours), caller));
     const int result = theirs != nullptr ? theirs(arguments...) : -ENOSYS;
     if (result >= 0) {

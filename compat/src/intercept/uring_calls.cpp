@@ -175,7 +175,7 @@ bool registers_nothing_of_sockets(unsigned operation)
 
 long set_up_uring(const Arguments &a, const void *caller)
 {
-    before_number();
+    let_loads_end();
     const long result = call(SYS_io_uring_setup, a);
     if (result < 0)
         return result;

@@ -56,7 +56,7 @@ void begin(Part part, void (*run)())
     l.run = run;
     l.state.store(0);
     assert_int_equal(static_cast<int>(loaded(part)), static_cast<int>(Loaded::kNotYet));
-    assert_false(numbers_move());
+    assert_false(is_any_loading());
     (void)load_what_is_wanted(Patience::kGoesOn);
 }
 
@@ -75,10 +75,10 @@ void one_part_is_not_the_other(void **)
 void whoever_is_given_a_number_waits(void **)
 {
     begin(Part::kRdma, load_until_main_sleeps);
-    assert_true(numbers_move());
-    wait_for_numbers();
+    assert_true(is_any_loading());
+    wait_once_for_loads();
     assert_true(g_is_over.load());
-    assert_false(numbers_move());
+    assert_false(is_any_loading());
 }
 
 // Where somebody has waited in vain for the same load.
@@ -86,11 +86,11 @@ void nobody_waits_for_a_slow_one(void **)
 {
     begin(Part::kRdma, load_until_told);
     g_loading.by_part[static_cast<int>(Part::kRdma)].is_slow.store(true);
-    wait_for_numbers();
+    wait_once_for_loads();
     assert_false(g_is_over.load());
     g_may_end.store(true);
     wait_for_loads();
-    assert_false(numbers_move());
+    assert_false(is_any_loading());
 }
 
 // It would be closed by nobody.
