@@ -65,12 +65,14 @@ def test_functions_of_the_programs_own(run, places):
     compare(run, places, program=OWN)
 
 
-def test_constructor_that_talks_to_another_thread(run, places):
-    """The provider is loaded when that thread's first connection wants it: not before the constructor is done, for which no call
-    waits. (Where latency is asked for the connection has it already.)"""
-    compare(run, places, library("talker"), program=LOADING)
+@pytest.mark.parametrize("by", [[], ["datagrams"]], ids=["stream", "datagrams"])
+def test_constructor_that_talks_to_another_thread(run, places, by):
+    """The provider is loaded when that thread's first socket wants it: not before the constructor is done, for which no call waits.
+    (Where latency is asked for a connection has it already, and a datagram's call waits.)"""
+    compare(run, places, library("talker"), *by, program=LOADING)
     for proc in run.procs:
-        if suite.MODES[proc.name][0]:  # with the library
+        vma, spec = suite.MODES[proc.name]
+        if vma and not (by and spec == "latency"):
             debug = [line for line in proc.log().lines if "VMA DEBUG: " in line]
             assert debug and not any("a library is not loaded yet" in line for line in debug), proc.name
 

@@ -10,6 +10,7 @@
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -64,7 +65,9 @@ void *load(void *wanted)
     Load &l = *static_cast<Load *>(wanted);
     t_engine.is_loader = true;
     l.run();
-    l.state.store(kOpening, std::memory_order_release);
+    std::uint32_t at = kLoading;
+    if (!l.state.compare_exchange_strong(at, kOpening, std::memory_order_acq_rel))
+        return nullptr; // a constructor has forked, and this is the copy, where it is lost
     if (&l == &load_of(Part::kProvider))
         open_engine();
     t_engine.is_loader = false;
@@ -180,6 +183,11 @@ bool load_what_is_wanted(Patience patience)
     for (Load &l : g_loading.by_part)
         any = load_if_wanted(l, patience) || any;
     return any;
+}
+
+Patience patience_asked_for()
+{
+    return config::params().opens_early ? Patience::kWaits : Patience::kGoesOn;
 }
 
 bool is_loading(Part part)

@@ -27,6 +27,9 @@ Loaded loaded(Part part);
 enum class Patience : std::uint8_t { kWaits, kGoesOn };
 bool load_what_is_wanted(Patience patience);
 
+// Who asks for latency waits, as his first message within the host is to be accelerated.
+Patience patience_asked_for();
+
 // Any thread: who would want this part tries again when that is over.
 bool is_loading(Part part);
 

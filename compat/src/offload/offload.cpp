@@ -275,10 +275,8 @@ bool try_offload(Stream &s, int fd, Offerer offerer)
     if (is_loading(Part::kProvider) || (s.remote && is_loading(Part::kRdma))) [[unlikely]]
         return false;
     Turn turn = offload_in_turn(s, fd, offerer);
-    // Who asks for latency has waited in connect() or accept(), as the first message within the host is to be
-    // accelerated. Between hosts it takes more than a call, whoever waits.
-    if (load_what_is_wanted(config::params().opens_early && !s.remote ? Patience::kWaits : Patience::kGoesOn))
-        [[unlikely]]
+    // Between hosts it takes more than a call, whoever waits.
+    if (load_what_is_wanted(s.remote ? Patience::kGoesOn : patience_asked_for())) [[unlikely]]
         turn = offload_in_turn(s, fd, offerer);
     if (turn == Turn::kStaysAsIs) [[unlikely]] {
         const int saved = errno;

@@ -221,7 +221,7 @@ void try_to_offload(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
     if (!sandboxed() && may_offload_beside_rings())
-        open_in_turn([&] { offload_locked(s, fd, asked); }, Patience::kWaits);
+        open_in_turn([&] { offload_locked(s, fd, asked); });
     errno = saved;
 }
 

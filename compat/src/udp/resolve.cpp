@@ -262,7 +262,7 @@ int resolve(Socket &s, int fd, Route &route)
     if (const int error = libc::read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
     bool looked_up = !is_loading(Part::kProvider) && look_up_in_turn(s, fd, route);
-    if (load_what_is_wanted(Patience::kWaits)) [[unlikely]]
+    if (load_what_is_wanted(patience_asked_for())) [[unlikely]]
         looked_up = look_up_in_turn(s, fd, route);
     if (is_loading(Part::kProvider)) [[unlikely]]
         route.way = Way::kUnknown; // the next send looks again

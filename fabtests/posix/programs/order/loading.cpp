@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// loading LIBRARY: opens it in a thread. Its constructor, in which no other thread can open a library, has a connection
-// to main() and makes and closes others. main()'s end is the one that connects, and so the first in the process that
-// wants the provider.
+// loading LIBRARY [datagrams]: opens it in a thread. Its constructor, in which no other thread can open a library, has a
+// connection to main(), or two sockets for datagrams, and makes and closes others. main()'s end is the one that
+// connects, and so the first in the process that wants the provider.
+#include <arpa/inet.h>
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <thread>
 
 #include "fabtests/sockets/programs/ends.hpp"
@@ -18,6 +22,26 @@ constexpr unsigned kLines = 300;
 constexpr unsigned kConnections = 10;
 
 fabtest::Ends g_ends;
+
+sockaddr_in bind_to_loopback(int fd)
+{
+    sockaddr_in address = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t length = sizeof address;
+    fabtest::must(::bind(fd, reinterpret_cast<sockaddr *>(&address), length), "bind");
+    fabtest::must(::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length), "getsockname");
+    return address;
+}
+
+fabtest::Ends connected_for_datagrams()
+{
+    const fabtest::Ends ends = {.a = fabtest::must(::socket(AF_INET, SOCK_DGRAM, 0), "socket"),
+                                .b = fabtest::must(::socket(AF_INET, SOCK_DGRAM, 0), "socket")};
+    const sockaddr_in a = bind_to_loopback(ends.a);
+    const sockaddr_in b = bind_to_loopback(ends.b);
+    fabtest::must(::connect(ends.a, reinterpret_cast<const sockaddr *>(&b), sizeof b), "connect");
+    fabtest::must(::connect(ends.b, reinterpret_cast<const sockaddr *>(&a), sizeof a), "connect");
+    return ends;
+}
 
 void fork_once()
 {
@@ -67,9 +91,10 @@ extern "C" [[gnu::visibility("default")]] void talk_in_constructor()
 
 int main(int argc, char **argv)
 {
-    if (argc != 2)
-        fabtest::die("loading LIBRARY");
-    g_ends = fabtest::connected();
+    const bool by_datagrams = argc == 3 && std::strcmp(argv[2], "datagrams") == 0;
+    if (argc != 2 && !by_datagrams)
+        fabtest::die("loading LIBRARY [datagrams]");
+    g_ends = by_datagrams ? connected_for_datagrams() : fabtest::connected();
     std::thread opens([argv] {
         if (::dlopen(argv[1], RTLD_NOW) == nullptr)
             fabtest::die("dlopen: %s", ::dlerror());
