@@ -48,20 +48,22 @@ def rounds(pair, server, ask):
 # ---- sockperf -----------------------------------------------------------------------------------------------------------
 
 
-def right_answers(client):
+def right_answers(client, may_drop=False):
     counts = re.findall(r"# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)",
                         client.stdout())
-    assert counts and all(numbers == ("0", "0", "0") for numbers in counts), client.stdout()
+    assert counts, client.stdout()
+    for dropped, repeated, disordered in counts:
+        assert (dropped == "0" or may_drop) and repeated == disordered == "0", client.stdout()
     found = re.search(r"\[Valid Duration\].*SentMessages=(\d+); ReceivedMessages=(\d+)", client.stdout())
     assert found and int(found[1]) > 0 and int(found[2]) > 0, client.stdout()
 
 
-def sockperf(serve, client, pair, where, *options):
+def sockperf(serve, client, pair, where, *options, may_drop=False):
     server = serve(build.tool("sockperf"), "server", *where)
 
     def ask(turn):
         done = client(build.tool("sockperf"), *options, *where, "-t", 1 << turn)
-        right_answers(done)
+        right_answers(done, may_drop)
         return done
 
     done = rounds(pair, server, ask)
@@ -77,8 +79,10 @@ def test_sockperf_ping_pong(serve, client, port, pair):
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
 def test_sockperf_under_load(serve, client, port, pair):
-    """A queue of the default size holds some 90 such datagrams: a process may wait a fifth of a second for a processor."""
-    sockperf(serve, client, pair, ["-i", "127.0.0.1", "-p", port], "under-load", "--mps", 500, "--reply-every", 2, "-m", 1400)
+    """A queue of the default size holds some 90 such datagrams: who waits for a processor for a fifth of a second loses some, as with
+    the kernel."""
+    sockperf(serve, client, pair, ["-i", "127.0.0.1", "-p", port], "under-load", "--mps", 500, "--reply-every", 2, "-m", 1400,
+             may_drop=True)
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)

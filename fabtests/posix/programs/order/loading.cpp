@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// loading LIBRARY [datagrams]: opens it in a thread. Its constructor, in which no other thread can open a library, has a
-// connection to main(), or two sockets for datagrams, and makes and closes others. main()'s end is the one that
+// loading LIBRARY [datagrams]: opens it in a thread. Its constructor, in which no other thread can open a library, has
+// a connection to main(), or two sockets for datagrams, and makes and closes others. main()'s end is the one that
 // connects, and so the first in the process that wants the provider.
 #include <arpa/inet.h>
 #include <dlfcn.h>
