@@ -157,9 +157,11 @@ bool load_if_wanted(Load &l, Patience patience)
     }
     const bool done =
         patience == Patience::kGoesOn ? !is_at_it(l.state.load(std::memory_order_acquire)) : wait_for_a_while(l);
-    if (!done && patience == Patience::kWaits)
+    if (!done && patience == Patience::kWaits) {
+        l.is_slow.store(true, std::memory_order_relaxed);
         VMA_LOG(kDebug, "a library is not loaded yet, as another thread opens one: connections are accelerated when it "
                         "is");
+    }
     errno = saved;
     return done;
 }
@@ -190,6 +192,11 @@ Patience patience_asked_for()
     return config::params().opens_early ? Patience::kWaits : Patience::kGoesOn;
 }
 
+bool is_loaded(Part part)
+{
+    return load_of(part).state.load(std::memory_order_acquire) >= kOpening;
+}
+
 bool is_loading(Part part)
 {
     return is_at_it(load_of(part).state.load(std::memory_order_relaxed));
@@ -217,6 +224,15 @@ void wait_once_for_loads()
     for (Load &l : g_loading.by_part)
         if (!l.is_slow.load(std::memory_order_relaxed) && !is_over_soon(l))
             l.is_slow.store(true, std::memory_order_relaxed);
+}
+
+bool is_loading_still(Patience patience)
+{
+    if (!is_loading(Part::kProvider))
+        return false;
+    if (patience == Patience::kWaits)
+        wait_once_for_loads();
+    return is_loading(Part::kProvider);
 }
 
 void loading_after_fork_in_child()

@@ -33,6 +33,12 @@ Patience patience_asked_for();
 // Any thread: who would want this part tries again when that is over.
 bool is_loading(Part part);
 
+// Any thread: it is there, or is known not to be.
+bool is_loaded(Part part);
+
+// is_loading() of the provider. Who waits has done so, but once at most for a load that takes long.
+bool is_loading_still(Patience patience);
+
 struct Load {
     void (*run)();
     const char *what_is_lost;

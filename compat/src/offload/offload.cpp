@@ -274,7 +274,7 @@ bool try_offload(Stream &s, int fd, Offerer offerer)
 {
     if (is_loading(Part::kProvider) || (s.remote && is_loading(Part::kRdma))) [[unlikely]]
         return false;
-    Turn turn = offload_in_turn(s, fd, offerer);
+    Turn turn = offload_in_turn(s, fd, offerer); // which finds out whether it is remote
     // Between hosts it takes more than a call, whoever waits.
     if (load_what_is_wanted(s.remote ? Patience::kGoesOn : patience_asked_for())) [[unlikely]]
         turn = offload_in_turn(s, fd, offerer);

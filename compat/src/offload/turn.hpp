@@ -28,12 +28,12 @@ template <typename What> bool do_in_turn(What &&what)
 }
 
 // The same, and once more where it has found a library missing that is loaded then. Not at all while the provider is.
-template <typename What> void open_in_turn(What &&what)
+template <typename What> void open_in_turn(What &&what, Patience patience)
 {
-    if (is_loading(Part::kProvider)) [[unlikely]]
+    if (is_loading_still(patience)) [[unlikely]]
         return;
     bool met = do_in_turn(what);
-    if (load_what_is_wanted(patience_asked_for())) [[unlikely]]
+    if (load_what_is_wanted(patience)) [[unlikely]]
         met = do_in_turn(what);
     if (met) [[unlikely]]
         stay_in_sandbox();

@@ -217,11 +217,11 @@ bool wants_offload(Socket &s)
 
 namespace {
 
-void try_to_offload(Socket &s, int fd, bool asked)
+void try_to_offload(Socket &s, int fd, bool asked, Patience patience)
 {
     const int saved = errno;
     if (!sandboxed() && may_offload_beside_rings())
-        open_in_turn([&] { offload_locked(s, fd, asked); });
+        open_in_turn([&] { offload_locked(s, fd, asked); }, patience);
     errno = saved;
 }
 
@@ -229,13 +229,13 @@ void try_to_offload(Socket &s, int fd, bool asked)
 
 void offload(Socket &s, int fd)
 {
-    try_to_offload(s, fd, true);
+    try_to_offload(s, fd, true, patience_asked_for());
 }
 
 bool offload_to_pace(Socket &s, int fd)
 {
     if (!offloaded(s) && s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0)
-        try_to_offload(s, fd, false);
+        try_to_offload(s, fd, false, Patience::kWaits); // the kernel would send at any rate
     return offloaded(s);
 }
 

@@ -261,10 +261,15 @@ int resolve(Socket &s, int fd, Route &route)
 {
     if (const int error = libc::read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
-    bool looked_up = !is_loading(Part::kProvider) && look_up_in_turn(s, fd, route);
-    if (load_what_is_wanted(patience_asked_for())) [[unlikely]]
+    const Patience patience = patience_asked_for();
+    const bool may_look = !is_loading_still(patience);
+    bool was_loaded = is_loaded(Part::kProvider);
+    bool looked_up = may_look && look_up_in_turn(s, fd, route);
+    if (load_what_is_wanted(patience)) [[unlikely]] {
         looked_up = look_up_in_turn(s, fd, route);
-    if (is_loading(Part::kProvider)) [[unlikely]]
+        was_loaded = true;
+    }
+    if (!was_loaded && (is_loading(Part::kProvider) || is_loaded(Part::kProvider))) [[unlikely]]
         route.way = Way::kUnknown; // the next send looks again
     if (!looked_up && (route.way != Way::kPort || route.to_group) && has_changed(route))
         route.way = Way::kUnknown;

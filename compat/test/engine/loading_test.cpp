@@ -93,6 +93,20 @@ void nobody_waits_for_a_slow_one(void **)
     assert_false(is_any_loading());
 }
 
+// Also for what another thread has begun.
+void whoever_asks_for_latency_waits(void **)
+{
+    g_loading.ends.store(true); // nothing is opened behind it
+    begin(Part::kProvider, load_until_told);
+    assert_true(is_loading_still(Patience::kGoesOn));
+    g_may_end.store(true);
+    wait_for_loads();
+    begin(Part::kProvider, load_until_main_sleeps);
+    assert_false(is_loading_still(Patience::kWaits));
+    assert_true(g_is_over.load());
+    g_loading.ends.store(false);
+}
+
 // It would be closed by nobody.
 void nothing_is_opened_when_the_process_ends(void **)
 {
@@ -112,6 +126,7 @@ int main()
         cmocka_unit_test(one_part_is_not_the_other),
         cmocka_unit_test(whoever_is_given_a_number_waits),
         cmocka_unit_test(nobody_waits_for_a_slow_one),
+        cmocka_unit_test(whoever_asks_for_latency_waits),
         cmocka_unit_test(nothing_is_opened_when_the_process_ends),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
