@@ -2,7 +2,7 @@
 /*
  * MPI between all ranks, of which there may be any number from two on: messages of many sizes both ways between each
  * two, messages that are taken by another order than they came in, from anybody, and after the sender knows of it;
- * collective operations. Every byte is checked. "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB
+ * a thousand that are begun before one is waited for; collective operations. Every byte is checked. "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB
  * at least; so often each size. The harness compiles it with mpicc; it is not part of the build.
  */
 #include <mpi.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kTags = 32, kFew = 1000, kLeast = 32 << 10 };
+enum { kTags = 32, kFew = 1000, kLeast = 32 << 10, kMany = 1000, kManyLong = 400, kLong = 16 << 10 };
 
 static int g_rank, g_ranks, g_largest = 4 << 20, g_rounds = 4;
 static unsigned char *g_out, *g_in;
@@ -142,6 +142,33 @@ static void windows(void)
     MPI_Win_free(&win);
 }
 
+/* As many as the program likes are begun before one is waited for: all receives first, or all sends. */
+static void at_once(int count, int size, int receives_first)
+{
+    const int next = (g_rank + 1) % g_ranks, last = (g_rank + g_ranks - 1) % g_ranks;
+    const size_t room = (size_t)count * (size_t)size;
+    unsigned char *in = calloc(room, 1), *out = malloc(room);
+    MPI_Request *requests = malloc(2 * (size_t)count * sizeof *requests);
+    for (int i = 0; i < count; ++i)
+        fill(out + (size_t)i * (size_t)size, g_rank, next + i, size);
+    for (int half = 0; half < 2; ++half) {
+        for (int i = 0; i < count; ++i) {
+            if ((half == 0) == receives_first)
+                MPI_Irecv(in + (size_t)i * (size_t)size, size, MPI_BYTE, last, i, MPI_COMM_WORLD, &requests[i]);
+            else
+                MPI_Isend(out + (size_t)i * (size_t)size, size, MPI_BYTE, next, i, MPI_COMM_WORLD, &requests[count + i]);
+        }
+        if (receives_first)
+            MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Waitall(2 * count, requests, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < count; ++i)
+        check(holds(in + (size_t)i * (size_t)size, last, g_rank + i, size), "many at once");
+    free(requests);
+    free(out);
+    free(in);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -157,6 +184,8 @@ int main(int argc, char **argv)
     for (int step = 1; step < g_ranks; ++step)
         exchange(step);
     by_tag();
+    at_once(kMany, sizeof(int), 1);
+    at_once(kManyLong, kLong, 0);
     collectives(MPI_COMM_WORLD);
     MPI_Comm half;
     MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, -g_rank, &half); /* in the reverse order */

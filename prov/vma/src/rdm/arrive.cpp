@@ -32,7 +32,7 @@ constexpr std::uint64_t kMoreHeld = std::uint64_t{1} << 20;
 constexpr std::size_t kMostUnread = std::size_t{1} << 20;
 // Answers to a peer that its ring has no room for. Who has more operations under way than an endpoint can have, never
 // reads them.
-constexpr std::size_t kMostReplies = 3 * ofi::kMaxQueueSize;
+constexpr std::size_t kMostReplies = 3 * ofi::kRdmTxSize;
 
 } // namespace
 

@@ -2,6 +2,7 @@
 // The life of a reliable-datagram endpoint, its options, and the way completions take.
 #include "rdm/endpoint.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -25,8 +26,8 @@ constexpr std::uint64_t kCounted = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_R
 
 RdmEndpoint::RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept
     : RingEndpoint(domain, info, local::NameKind::reliable, kCounted),
-      rx_size_(info.rx_attr && info.rx_attr->size ? info.rx_attr->size : ofi::kDefaultQueueSize),
-      tx_size_(info.tx_attr && info.tx_attr->size ? info.tx_attr->size : ofi::kDefaultQueueSize),
+      rx_size_(info.rx_attr && info.rx_attr->size ? info.rx_attr->size : ofi::kRdmRxSize),
+      tx_size_(std::min(info.tx_attr && info.tx_attr->size ? info.tx_attr->size : ofi::kRdmTxSize, ofi::kRdmTxSize)),
       least_multi_(ofi::kInjectSize), directed_((info.caps & FI_DIRECTED_RECV) != 0), deferred_(SIZE_MAX),
       mrs_(ofi::mr_table(domain)),
       nonce_(core::monotonic_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ reinterpret_cast<std::uintptr_t>(this))

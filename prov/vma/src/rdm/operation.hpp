@@ -48,6 +48,7 @@ struct Operation {
     std::uint32_t index = 0;
     std::uint16_t turn = 0; // how often its place was taken, so that an old answer is none of it
 
+    static_assert(ofi::kRdmTxSize <= 1U << 16);
     std::uint32_t id() const noexcept { return index | std::uint32_t{turn} << 16; }
 };
 

@@ -113,7 +113,7 @@ const Change kRefused[] = {
         h.ep_attr->type = FI_EP_MSG;
         h.rx_attr->op_flags = FI_MULTI_RECV;
     },
-    [](fi_info &h) { h.rx_attr->size = ofi::kMaxQueueSize + 1; },
+    [](fi_info &h) { h.rx_attr->size = ofi::kRdmRxSize + 1; },
     [](fi_info &h) { h.rx_attr->iov_limit = ofi::kIovLimit + 1; },
     [](fi_info &h) { h.rx_attr->total_buffered_recv = 1; },
     [](fi_info &h) { h.domain_attr->data_progress = FI_PROGRESS_AUTO; },

@@ -5,6 +5,8 @@
 
 #include <poll.h>
 
+#include <algorithm>
+
 using namespace vma;
 using namespace vma::test;
 
@@ -37,6 +39,44 @@ void more_than_fits(void **)
         REQUIRE(fi_recv(b.ep, got, sizeof got, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
         REQUIRE(next_of(b.cq).error.err == 0);
         REQUIRE(i < before || got[0] == i - before);
+    }
+}
+
+// Receives that all are posted before the first message, as MPI programs do.
+void receives_before_the_first_message(void **)
+{
+    constexpr std::uint64_t kCount = 3000;
+    OwnDirectory directory;
+    Rdm a;
+    Rdm b;
+    const fi_addr_t to_b = to(a, b);
+    std::vector<std::uint64_t> got(kCount, kCount);
+    for (std::uint64_t i = 0; i < kCount; ++i)
+        REQUIRE(fi_trecv(b.ep, &got[i], sizeof got[i], nullptr, FI_ADDR_UNSPEC, i, 0, &got[i]) == 0);
+    for (std::uint64_t i = 0; i < kCount; ++i)
+        REQUIRE(again([&] { return fi_tinject(a.ep, &i, sizeof i, to_b, i); }, {b.cq}) == 0);
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+        const Entry entry = next_of(b.cq);
+        REQUIRE(entry.error.err == 0 && entry.told.op_context == &got[i] && got[i] == i);
+    }
+}
+
+// Sends that wait for their receives, likewise: each is longer than what goes without being asked for.
+void sends_before_the_first_receive(void **)
+{
+    constexpr std::uint64_t kCount = 1000;
+    OwnDirectory directory;
+    Rdm a;
+    Rdm b;
+    const fi_addr_t to_b = to(a, b);
+    const std::vector<std::byte> block = pattern(16384, 1);
+    for (std::uint64_t i = 0; i < kCount; ++i)
+        REQUIRE(send_tagged(a, to_b, block, i, nullptr, b) == 0);
+    std::vector<std::byte> got(block.size());
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+        std::fill(got.begin(), got.end(), std::byte{0});
+        REQUIRE(fi_trecv(b.ep, got.data(), got.size(), nullptr, FI_ADDR_UNSPEC, i, 0, nullptr) == 0);
+        REQUIRE(next_of(b.cq, {a.cq}).error.err == 0 && got == block);
     }
 }
 
@@ -385,6 +425,8 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(more_than_fits),
+        cmocka_unit_test(receives_before_the_first_message),
+        cmocka_unit_test(sends_before_the_first_receive),
         cmocka_unit_test(what_nobody_receives),
         cmocka_unit_test(what_is_behind_it),
         cmocka_unit_test(an_answer_behind_it),

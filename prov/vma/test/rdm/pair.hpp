@@ -23,8 +23,8 @@ struct RdmSetup {
     const char *port = "0";
     fi_threading threading = FI_THREAD_SAFE;
     std::size_t cq_size = 4096;
-    std::size_t tx_size = ofi::kMaxQueueSize;
-    std::size_t rx_size = ofi::kMaxQueueSize;
+    std::size_t tx_size = 0; // what is offered
+    std::size_t rx_size = 0;
     std::uint64_t bind_flags = 0;
     bool two_queues = false;
     bool queue = true; // bound; else counters alone
@@ -64,8 +64,8 @@ struct Rdm {
         info = ask("127.0.0.1", setup.port, FI_SOURCE, hints.get());
         REQUIRE(info->ep_attr->type == FI_EP_RDM);
         info->domain_attr->threading = setup.threading;
-        info->tx_attr->size = setup.tx_size;
-        info->rx_attr->size = setup.rx_size;
+        info->tx_attr->size = setup.tx_size != 0 ? setup.tx_size : info->tx_attr->size;
+        info->rx_attr->size = setup.rx_size != 0 ? setup.rx_size : info->rx_attr->size;
         REQUIRE(fi_prov_ini()->fabric(info->fabric_attr, &fabric, nullptr) == 0);
         REQUIRE(fi_domain(fabric, info.get(), &domain, nullptr) == 0);
         cq = open_queue(setup.cq_size, setup.wait);

@@ -92,7 +92,7 @@ constexpr fi_tx_attr kRdmTxAttr = {
     .msg_order = kRdmOrder,
     .comp_order = kOrderNone,
     .inject_size = kInjectSize,
-    .size = kDefaultQueueSize,
+    .size = kRdmTxSize,
     .iov_limit = kIovLimit,
     .rma_iov_limit = kRmaIovLimit,
     .tclass = FI_TC_UNSPEC,
@@ -105,7 +105,7 @@ constexpr fi_rx_attr kRdmRxAttr = {
     .msg_order = kRdmOrder,
     .comp_order = kOrderNone,
     .total_buffered_recv = 0,
-    .size = kDefaultQueueSize,
+    .size = kRdmRxSize,
     .iov_limit = kIovLimit,
 };
 

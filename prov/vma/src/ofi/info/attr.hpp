@@ -32,6 +32,10 @@ inline constexpr std::size_t kIovLimit = 4;      // more overruns ofi_rxm 1.17's
 inline constexpr std::size_t kRmaIovLimit = 4;
 inline constexpr std::size_t kDefaultQueueSize = 256; // operations, transmit and receive
 inline constexpr std::size_t kMaxQueueSize = 4096;    // the most that hints may ask for
+// Of reliable datagrams: an MPI program begins as many receives and sends as it likes before it waits for one, and Open
+// MPI asks again for ever where one is refused. What is not used takes no memory; sends take some of the peer's.
+inline constexpr std::size_t kRdmRxSize = 16384;
+inline constexpr std::size_t kRdmTxSize = kMaxQueueSize;
 inline constexpr std::size_t kMaxMessageSize = SIZE_MAX / 2;
 inline constexpr std::size_t kMrKeySize = 8;
 inline constexpr std::size_t kMrIovLimit = 4;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Hints against attributes. Every check names the hint that failed, because "no data available" is all that a program
 // is told otherwise.
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
@@ -77,7 +78,7 @@ bool rx_fits(Verdict &verdict, const Offer &offer, const fi_rx_attr *hint)
            verdict.subset("rx_attr->msg_order", hint->msg_order, offer.rx.msg_order) &&
            verdict.subset("rx_attr->comp_order", hint->comp_order, offer.rx.comp_order) &&
            verdict.at_most("rx_attr->total_buffered_recv", hint->total_buffered_recv, 0) &&
-           verdict.at_most("rx_attr->size", hint->size, offer.most_size) &&
+           verdict.at_most("rx_attr->size", hint->size, std::max(offer.most_size, offer.rx.size)) &&
            verdict.at_most("rx_attr->iov_limit", hint->iov_limit, offer.rx.iov_limit);
 }
 
