@@ -151,24 +151,30 @@ signal.pause()
 """
 
 
-UDP_SENDER = """
+# By SIGUSR1: end_pings().
+UDP_PING_UNTIL_TOLD = """
+told = []
+signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for i in range(1000):
-    s.sendto(b"x" * 50, ("127.0.0.1", {port}))
+there = ("127.0.0.1", {port})
+count = 0
+while not told:
+    s.sendto(b"x" * 50, there)
     s.recvfrom(2000)
-s.sendto(b"end", ("127.0.0.1", {port}))
-print("done", flush=True)
-signal.pause()
+    count += 1
+print("%d pings in all" % count, flush=True)
 """
 
 
 def test_datagrams(run, port):
     receiver = script(run, "receiver", UDP_RECEIVER.format(port=port)).wait_output("ready")
-    sender = script(run, "sender", UDP_SENDER.format(port=port)).wait_output("done")
+    sender = script(run, "sender", UDP_PING_UNTIL_TOLD.format(port=port) + 's.sendto(b"end", there)\nprint("sent")\nsignal.pause()\n')
+    count = end_pings(run, sender, receiver)
     receiver.wait_output("done")
+    sender.wait_output("sent")
     theirs, mine = read(run, receiver)["sockets"][0], read(run, sender)["sockets"][0]
-    assert mine["tx"]["packets"] + mine["tx"]["os_packets"] == 1001
-    assert theirs["rx"]["packets"] + theirs["rx"]["os_packets"] == 1001
+    assert mine["tx"]["packets"] + mine["tx"]["os_packets"] == count + 1
+    assert theirs["rx"]["packets"] + theirs["rx"]["os_packets"] == count + 1
     assert mine["tx"]["packets"] == theirs["rx"]["packets"] > 0
     assert mine["tx"]["bytes"] == theirs["rx"]["bytes"]
     assert mine["offloaded"] and theirs["offloaded"]
@@ -181,22 +187,18 @@ def test_drops(run, port):
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("127.0.0.1", {port}))
 print("ready", flush=True)
-for i in range(200):
-    data, peer = s.recvfrom(2000)
-    s.sendto(data, peer)
+while len((got := s.recvfrom(2000))[0]) < 1000:
+    s.sendto(*got)
 print("pause", flush=True)
 signal.pause()
 """).wait_output("ready")
-    sender = script(run, "sender", f"""
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for i in range(200):
-    s.sendto(b"x", ("127.0.0.1", {port}))
-    s.recvfrom(100)
+    sender = script(run, "sender", UDP_PING_UNTIL_TOLD.format(port=port) + """
 for i in range(20000):
-    s.sendto(b"x" * 1000, ("127.0.0.1", {port}))
+    s.sendto(b"x" * 1000, there)
 print("done", flush=True)
 signal.pause()
 """)
+    end_pings(run, sender, receiver)
     sender.wait_output("done")
     one = wait_for(run, receiver, lambda one: one["rx"]["dropped_packets"] > 0, "drops")
     assert 0 < one["rx"]["queued_packets"] <= one["rx"]["most_packets"]
