@@ -111,14 +111,16 @@ bool is_at_it(std::uint32_t state)
     return state == kLoading || state == kOpening;
 }
 
-// False: it is still at it.
+// False: it is still at it, and who waits once waits for it no more.
 bool is_over_soon(Load &l)
 {
     const std::int64_t until = mux::now_ns() + g_loading.patience_ns;
     for (std::uint32_t state; is_at_it(state = l.state.load(std::memory_order_acquire));) {
         const std::int64_t left = until - mux::now_ns();
-        if (left <= 0)
+        if (left <= 0) {
+            l.is_slow.store(true, std::memory_order_relaxed);
             return false;
+        }
         const timespec limit = mux::to_timespec(left);
         libc::futex_wait(l.state, state, &limit);
     }
@@ -157,11 +159,9 @@ bool load_if_wanted(Load &l, Patience patience)
     }
     const bool done =
         patience == Patience::kGoesOn ? !is_at_it(l.state.load(std::memory_order_acquire)) : wait_for_a_while(l);
-    if (!done && patience == Patience::kWaits) {
-        l.is_slow.store(true, std::memory_order_relaxed);
+    if (!done && patience == Patience::kWaits)
         VMA_LOG(kDebug, "a library is not loaded yet, as another thread opens one: connections are accelerated when it "
                         "is");
-    }
     errno = saved;
     return done;
 }
@@ -222,8 +222,8 @@ void wait_once_for_loads()
     if (t_engine.is_loader || libc::in_vfork_child()) // whose numbers are its own
         return;
     for (Load &l : g_loading.by_part)
-        if (!l.is_slow.load(std::memory_order_relaxed) && !is_over_soon(l))
-            l.is_slow.store(true, std::memory_order_relaxed);
+        if (!l.is_slow.load(std::memory_order_relaxed))
+            (void)is_over_soon(l);
 }
 
 bool is_loading_still(Patience patience)
