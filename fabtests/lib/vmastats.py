@@ -81,16 +81,22 @@ for _ in range({count}):
 """
 
 # By SIGUSR1: end_pings().
-PING_UNTIL_TOLD = """
+UNTIL_TOLD = """
 told = []
 signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
-s = socket.create_connection(("127.0.0.1", {port}))
+{begin}
 count = 0
 while not told:
-    ping(s)
+    {once}
     count += 1
 print("%d pings in all" % count, flush=True)
 """
+
+PING_UNTIL_TOLD = UNTIL_TOLD.format(begin='s = socket.create_connection(("127.0.0.1", {port}))', once="ping(s)")
+
+UDP_PING_UNTIL_TOLD = UNTIL_TOLD.format(
+    begin='s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nthere = ("127.0.0.1", {port})',
+    once='s.sendto(b"x" * 50, there)\n    s.recvfrom(2000)')
 
 
 def end_pings(run, client, server):

@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from lib import build
-from lib.vmastats import ECHO, PING, PING_UNTIL_TOLD, end_pings, file_of, read, script, tool, wait_for
+from lib.vmastats import (ECHO, PING, PING_UNTIL_TOLD, UDP_PING_UNTIL_TOLD, end_pings, file_of, read, script,
+                          tool, wait_for)
 
 
 STAYS = "sys.stdin.read()\nsignal.pause()\n"
@@ -148,21 +149,6 @@ while True:
     s.sendto(data, peer)
 print("done", flush=True)
 signal.pause()
-"""
-
-
-# By SIGUSR1: end_pings().
-UDP_PING_UNTIL_TOLD = """
-told = []
-signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-there = ("127.0.0.1", {port})
-count = 0
-while not told:
-    s.sendto(b"x" * 50, there)
-    s.recvfrom(2000)
-    count += 1
-print("%d pings in all" % count, flush=True)
 """
 
 

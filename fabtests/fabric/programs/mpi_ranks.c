@@ -2,8 +2,9 @@
 /*
  * MPI between all ranks, of which there may be any number from two on: messages of many sizes both ways between each
  * two, messages that are taken by another order than they came in, from anybody, and after the sender knows of it;
- * a thousand that are begun before one is waited for; collective operations. Every byte is checked. "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB
- * at least; so often each size. The harness compiles it with mpicc; it is not part of the build.
+ * a thousand that are begun before one is waited for; collective operations. Every byte is checked.
+ * "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB at least; so often each size. The harness
+ * compiles it with mpicc; it is not part of the build.
  */
 #include <mpi.h>
 #include <stdio.h>

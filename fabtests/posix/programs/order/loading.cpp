@@ -2,10 +2,7 @@
 // loading LIBRARY [datagrams]: opens it in a thread. Its constructor, in which no other thread can open a library, has
 // a connection to main(), or two sockets for datagrams, and makes and closes others. main()'s end is the one that
 // connects, and so the first in the process that wants the provider.
-#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "fabtests/sockets/programs/datagrams/address.hpp"
 #include "fabtests/sockets/programs/ends.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -23,23 +21,12 @@ constexpr unsigned kConnections = 10;
 
 fabtest::Ends g_ends;
 
-sockaddr_in bind_to_loopback(int fd)
-{
-    sockaddr_in address = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
-    socklen_t length = sizeof address;
-    fabtest::must(::bind(fd, reinterpret_cast<sockaddr *>(&address), length), "bind");
-    fabtest::must(::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length), "getsockname");
-    return address;
-}
-
 fabtest::Ends connected_for_datagrams()
 {
-    const fabtest::Ends ends = {.a = fabtest::must(::socket(AF_INET, SOCK_DGRAM, 0), "socket"),
-                                .b = fabtest::must(::socket(AF_INET, SOCK_DGRAM, 0), "socket")};
-    const sockaddr_in a = bind_to_loopback(ends.a);
-    const sockaddr_in b = bind_to_loopback(ends.b);
-    fabtest::must(::connect(ends.a, reinterpret_cast<const sockaddr *>(&b), sizeof b), "connect");
-    fabtest::must(::connect(ends.b, reinterpret_cast<const sockaddr *>(&a), sizeof a), "connect");
+    const fabtest::Address any_port = fabtest::make_address("127.0.0.1", 0);
+    const fabtest::Ends ends = {.a = fabtest::bound_socket(any_port), .b = fabtest::bound_socket(any_port)};
+    fabtest::must(fabtest::connect_to(ends.a, fabtest::local_address(ends.b)), "connect");
+    fabtest::must(fabtest::connect_to(ends.b, fabtest::local_address(ends.a)), "connect");
     return ends;
 }
 
