@@ -20,7 +20,7 @@ PACKAGES=(
     # MPI over libvma-fi.so; libopenmpi-dev has what mpicc compiles with
     openmpi-bin libopenmpi-dev
     # programs that are run, unmodified, over libvma.so
-    nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
+    nginx-light php8.2-fpm wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
     python3-zmq python3-grpcio nanomsg-utils iperf mosquitto mosquitto-clients hey nats-server
     libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev

@@ -20,6 +20,7 @@ http {{
     keepalive_requests 100000;
     client_body_temp_path {work}/t1; proxy_temp_path {work}/t2; fastcgi_temp_path {work}/t3;
     uwsgi_temp_path {work}/t4; scgi_temp_path {work}/t5;
+    {http}
     server {{
         listen {listen};
         root {root};
@@ -29,9 +30,9 @@ http {{
 """
 
 
-def configuration(work, listen, root, *, sendfile="off", workers=1, more="", user="root"):
-    """What nginx.conf is to say. `listen`: "127.0.0.1:8080"; `more`: of the server, more lines."""
-    return _CONFIGURATION.format(work=work, listen=listen, root=root, sendfile=sendfile, workers=workers, more=more, user=user)
+def configuration(work, listen, root, *, sendfile="off", workers=1, http="", more="", user="root"):
+    """What nginx.conf is to say. `listen`: "127.0.0.1:8080"; `http`: more lines of all servers; `more`: of this one."""
+    return _CONFIGURATION.format(work=work, listen=listen, root=root, sendfile=sendfile, workers=workers, http=http, more=more, user=user)
 
 
 def command(work, listen, root, **options):

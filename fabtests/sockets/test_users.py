@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from lib import build, expect, netns, nginx, vmastats
+from lib import build, expect, netns, nginx, ports, vmastats
 from lib.users import Input, become, only_root
 
 PROGRAM = pathlib.Path(__file__).parent / "programs/users.py"
@@ -266,3 +266,58 @@ with socket.create_connection(("127.0.0.1", {port})) as sock:
     server.stop()
     for proc in client, server:
         assert proc.log().accelerated(port) == 1, proc.log().not_accelerated()
+
+
+FPM = """
+[global]
+error_log = {work}/fpm.log
+[www]
+user = nobody
+group = nogroup
+listen = 127.0.0.1:{port}
+pm = static
+pm.max_children = 2
+"""
+
+FASTCGI = """
+location / {{
+    fastcgi_pass behind;
+    fastcgi_keep_conn on;
+    fastcgi_param SCRIPT_FILENAME {script};
+    fastcgi_param REQUEST_METHOD $request_method;
+    fastcgi_param CONTENT_LENGTH $content_length;
+}}
+"""
+
+
+def test_php(run, work, place, port):
+    """Three users: who asks, nginx's worker, and PHP's behind it. Each body comes back."""
+    another_port = ports.free_port()
+    script = work / "echo.php"
+    script.write_text("<?php readfile('php://input');")
+    (work / "fpm.conf").write_text(FPM.format(work=work, port=another_port))
+    work.chmod(0o755)
+    behind = run.start("php", [build.tool("php-fpm8.2"), "-n", "-F", "-y", work / "fpm.conf"], vma=True, env={"VMA_SHM_DIR": ""})
+    run.wait_port(another_port, behind)
+    server = run.start("server", nginx.command(work, f"127.0.0.1:{port}", work, user="www-data", more=FASTCGI.format(script=script),
+                                               http=f"upstream behind {{ server 127.0.0.1:{another_port}; keepalive 1; }}"), vma=True,
+                       env={"VMA_SHM_DIR": ""})
+    run.wait_port(port, server)
+    asks = f"""import http.client, random, select, sys
+connection = http.client.HTTPConnection("127.0.0.1", {port})
+source = random.Random({port})
+while not select.select([sys.stdin], [], [], 0)[0]:
+    body = source.randbytes(source.randrange(1, 8000))
+    connection.request("POST", "/", body)
+    assert connection.getresponse().read() == body
+"""
+    feed = Input()
+    client = run.start("client", [PYTHON, "-B", "-c", asks], preexec=become(CLIENT), env=place(CLIENT), vma=True, stdin=feed.file)
+    pairs = (client, port), (server, port), (server, another_port), (behind, another_port)
+    for proc, at in pairs:
+        run.wait_until(lambda proc=proc, at=at: proc.log().accelerated(at) > 0, f"{proc.name} to be accelerated", proc=client)
+    feed.go_on()
+    client.ok()
+    feed.close()
+    nginx.end(run, server)
+    behind.stop()
