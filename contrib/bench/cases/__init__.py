@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchlib.model import Case
 
-from .apart import Namespaces, Users
+from .apart import Bridge, Namespaces, Published, Users
 from .asyncio_echo import AsyncioEcho
 from .call_cost import CallCost
 from .connect_cost import ConnectBeforeFirstByte, ConnectCost
@@ -30,4 +30,4 @@ ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, Redis
                                ConnectCost, ConnectBeforeFirstByte,
                                ShortConnections, CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
                                UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive, WireNginx,
-                               HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq, Users, Namespaces)
+                               HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq, Users, Namespaces, Bridge, Published)

@@ -23,7 +23,7 @@ ON_PORT_GENERIC = Mode("generic", "the same, generic XDP", preload=True, env={**
 SPINS = ("--nonblocked",)
 
 
-def _command(namespace: procs.Namespace, *argv: str) -> None:
+def command(namespace: procs.Namespace, *argv: str) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, preexec_fn=namespace.enter,
                           pass_fds=(namespace.fd,))
     if done.returncode != 0:
@@ -37,12 +37,12 @@ def wire() -> Iterator[tuple[procs.Namespace, procs.Namespace]]:
     if not ethtool:
         raise procs.RunError("ethtool is not installed")
     with procs.network_namespace() as near, procs.network_namespace() as far:
-        _command(near, "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
+        command(near, "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
                  f"/proc/{os.getpid()}/fd/{far.fd}")
         for end, address in ((near, NEAR), (far, FAR)):
-            _command(end, "ip", "address", "add", f"{address}/24", "dev", "wire")
-            _command(end, "ip", "link", "set", "wire", "up")
-            _command(end, str(ethtool), "-K", "wire", "tx", "off", "gro", "on")  # NAPI for frames of udp_flood
+            command(end, "ip", "address", "add", f"{address}/24", "dev", "wire")
+            command(end, "ip", "link", "set", "wire", "up")
+            command(end, str(ethtool), "-K", "wire", "tx", "off", "gro", "on")  # NAPI for frames of udp_flood
         yield near, far
 
 
