@@ -138,6 +138,49 @@ def test_vmad_is_killed(run, vmad, ends, feed):
     server.ok()
 
 
+AGAIN_AND_AGAIN = f"""
+import sys
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import users
+while not users.is_told():
+    with users.connected({SERVER!r}, {PORT}) as sock:
+        users.ask_all(sock, users.LINES)
+with users.connected({SERVER!r}, {PORT}) as sock:
+    sock.sendall(b"last")
+    users.exactly(sock, 4)
+"""
+
+
+def test_vmad_comes_and_goes(run, work, vmad, hosts, feed):
+    """Of two processes that outlive it, twice: their connections are introduced while it runs."""
+    names = work / "names"
+    names.mkdir(mode=0o700)
+    env = {"VMA_SHM_DIR": str(names), "VMA_BROKER": str(vmad.path)}
+
+    def without():
+        return sum("(vmad: not running)" in line for line in client.log().lines)
+
+    def wait_for_more(count, what):
+        before = count()
+        run.wait_until(lambda: count() > before or not client.alive(), what)
+
+    vmad.kill()
+    server = run.start("server", [PYTHON, "-B", PROGRAM, "serve", SERVER, PORT], vma=True, mode="latency", preexec=become(0, hosts.right),
+                       env=env).wait_output("ready")
+    client = run.start("client", [PYTHON, "-B", "-c", AGAIN_AND_AGAIN], vma=True, mode="latency", preexec=become(0, hosts.left), env=env,
+                       stdin=feed.file)
+    for _ in range(2):
+        wait_for_more(without, "a connection without vmad")
+        vmad.start()
+        for proc in server, client:
+            wait_for_more(lambda proc=proc: proc.log().accelerated(PORT), f"{proc.name} to be accelerated")
+        vmad.kill()
+    vmad.stopped = True
+    feed.go_on()
+    client.ok()
+    server.ok()
+
+
 def test_there_is_no_vmad(run, work, hosts, feed):
     server = run.start("server", [PYTHON, "-B", PROGRAM, "serve", SERVER, PORT], vma=True, mode="latency", preexec=become(0, hosts.right),
                        env={"VMA_BROKER": str(work / "none")}).wait_output("ready")
