@@ -79,6 +79,14 @@ def test_vma_lat_ping_pong():
         parsers.vma_lat_half_round_trip('{"tests": [{"rtt_ns": {"count": 0, "histogram": []}}]}')
 
 
+def test_strace():
+    text = "syscall             calls\n---------------- --------\nclose                 400\nrecvfrom             3214\n---------------- --------\ntotal                3614\n"
+    assert parsers.strace_calls(text) == 3614
+    assert parsers.strace_calls(text, but=["recvfrom"]) == 400
+    with pytest.raises(parsers.ParseError, match="system calls"):
+        parsers.strace_calls("strace: Can't stat 'none'")
+
+
 def test_iperf():
     assert parsers.iperf_bandwidth(recorded("iperf3.json")) == pytest.approx(14.4877, abs=1e-4)
     with pytest.raises(parsers.ParseError, match="connection refused"):

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 
@@ -103,6 +103,14 @@ def vma_lat_half_round_trip(text: str) -> float:
         return float(json.loads(text)["tests"][0]["rtt_ns"]["p50"]) / 2000
     except (ValueError, LookupError, TypeError) as error:
         raise _missing("round trips", text) from error
+
+
+def strace_calls(text: str, but: Collection[str] = ()) -> int:
+    """All of `strace -c -U name,calls`, but those named."""
+    calls = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE)}
+    if calls.pop("total", 0) == 0:
+        raise _missing("system calls", text)
+    return sum(count for name, count in calls.items() if name not in but)
 
 
 def vma_dump_counts(text: str) -> dict[str, int]:

@@ -16,18 +16,19 @@ from .memory import Memory
 from .nginx import NginxClose, NginxKeepAlive
 from .programs import HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq
 from .redis import RedisMany, RedisOne
-from .short_conn import ShortConnections
+from .short_conn import ConnectionCalls, ShortConnections
 from .sockperf_latency import SockperfLatency
 from .sockperf_throughput import SockperfThroughput
 from .sockperf_udp import UdpEpollLatency, UdpEpollThroughput, UdpLatency, UdpThroughput
+from .tcp_rr import TcpRr
 from .udp_many import UdpMany
 from .udp_mixed import UdpMixed
 from .udp_multicast import UdpMulticast
 from .wire import WireLatency, WireMulticast, WireNginx, WireReceive, WireTcpReceive
 
-ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
+ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, TcpRr, Iperf, RedisMany, RedisOne, NginxKeepAlive,
                                NginxClose, AsyncioEcho, EchoThreads, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle,
                                ConnectCost, ConnectBeforeFirstByte,
-                               ShortConnections, CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
+                               ShortConnections, ConnectionCalls, CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
                                UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive, WireNginx,
                                HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq, Users, Namespaces, Bridge, Published)

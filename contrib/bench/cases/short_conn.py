@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchlib import parsers
 from benchlib.bench import Bench
-from benchlib.model import ACCELERATED, KERNEL, Case, Metric, Mode, times_better
+from benchlib.model import ACCELERATED, KERNEL, Case, Metric, Mode, at_most_more, times_better
 
 EXCHANGES = (1, 2, 4, 16, 20, 40)
 PLACES = {"apart": "two processors", "together": "one processor"}
@@ -31,3 +31,35 @@ class ShortConnections(Case):
         cpus = {"apart": bench.server_cpu | bench.client_cpu, "together": bench.client_cpu}
         figures = {place: parsers.json_line(bench.client(mode, words, 20, cpus[place])) for place in PLACES}
         return {metric.key: float(figures[place][str(n)]) for (place, n), metric in COSTS.items()}
+
+
+CALLS = Metric("calls", "system calls a connection", "calls", lower_is_better=True)
+
+
+class ConnectionCalls(Case):
+    """Of the two ends together, beside those by which the program's own bytes move. They don't vary from machine to machine."""
+    name = "connection-calls"
+    title = "a connection of 40 exchanges, accelerated at once"
+    only_by_name = True  # strace makes the machine busy
+    seconds = 6
+    rounds = 1
+    by_hand = "VMA_LIFT_AFTER=1 LD_PRELOAD=libvma.so strace -f -c short_conn 240 40, less the same with 40"
+    needs = ("strace",)
+    helpers = ("short_conn",)
+    counts_connections = False
+    modes = (KERNEL, Mode(ACCELERATED.key, ACCELERATED.title, preload=True, env={"VMA_LIFT_AFTER": "1"}))
+    metrics = (CALLS,)
+    targets = (at_most_more("over the kernel's", CALLS, KERNEL.key, limit=10),)
+    compare = ((CALLS, KERNEL.key),)
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        few, many = 40, 240
+        counts = [self._calls(bench, mode, connections) for connections in (few, many)]
+        return {CALLS.key: (counts[1] - counts[0]) / (many - few)}
+
+    @staticmethod
+    def _calls(bench: Bench, mode: Mode, connections: int) -> int:
+        report = bench.scratch / "calls"
+        bench.client(mode, [bench.program("strace"), "-f", "-c", "-U", "name,calls", "-o", str(report), bench.helper("short_conn"),
+                            str(connections), "40"], 10, bench.both_cpus)
+        return parsers.strace_calls(report.read_text(), but=("recvfrom", "sendto", "sched_yield"))
