@@ -40,6 +40,7 @@ namespace vma::sock {
 // What is known of the process's io_uring(7) rings.
 struct Uring {
     std::atomic<bool> in_use{false};
+    std::atomic<bool> returned{false};         // all sockets, since one is in use
     std::atomic<std::uint32_t> unproven{0};    // table/read_urings.hpp
     std::atomic<std::uint32_t> first_looks{0}; // before there is a socket that could be accelerated
     std::atomic<std::uint32_t> offload_looks{0};

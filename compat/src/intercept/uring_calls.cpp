@@ -34,11 +34,12 @@ long call(long number, const Arguments &a)
     return libc::by_kernel(reinterpret_cast<Direct>(real.syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
 
-// Another process's, or one that was set up past us; not a call that only asks whether there is io_uring.
+// Another process's, or one that was set up past us; not a call that only asks whether there is io_uring. Where one is
+// in use already another thread may still be giving sockets back.
 void look_for_others(const char *how)
 {
     const KeepErrno keep;
-    if (!sock::ring_in_use() && !sock::sandboxed() && sock::finds_ring())
+    if (!sock::sandboxed() && (sock::ring_in_use() || sock::finds_ring()))
         sock::ring_seen(how);
 }
 

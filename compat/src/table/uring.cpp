@@ -78,12 +78,16 @@ bool finds_ring()
 
 void ring_seen(const char *how)
 {
-    if (ring_in_use() || g_process.uring.in_use.exchange(true))
+    if (g_process.uring.returned.load(std::memory_order_acquire))
         return;
-    VMA_LOG(kInfo,
-            "%s: this process uses io_uring, which can reach any socket unseen: all its sockets stay on the kernel",
-            how);
+    if (!g_process.uring.in_use.exchange(true))
+        VMA_LOG(kInfo,
+                "%s: this process uses io_uring, which can reach any socket unseen: all its sockets stay on the kernel",
+                how);
+    // By every caller until one has come to the end: to wait for the first one instead would be for ever in a handler
+    // that has interrupted it, or in a child that was forked meanwhile.
     pin_all("io_uring");
+    g_process.uring.returned.store(true, std::memory_order_release);
 }
 
 // Of the others there is nothing to give back.

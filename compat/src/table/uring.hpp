@@ -23,7 +23,7 @@ inline bool rings_forbid()
 }
 
 // Such a ring was set up, or is used; `how` it was seen is for the log. All sockets are back on the kernel when it
-// returns. No lock is held.
+// returns, whichever thread was the first to see one. No lock is held.
 void ring_seen(const char *how);
 
 // A ring was set up of which it is not known yet whether it will be entered where it is seen: what is accelerated now,

@@ -83,6 +83,16 @@ void return_one(Socket &s, Heir heir)
     protocol(s).finish_leaving(s, return_deadline(), heir, Closing::kNow);
 }
 
+namespace {
+
+// A datagram socket that senders find, or will: another thread may have pinned it and not have given it back yet.
+bool is_named(const Socket &s)
+{
+    return s.ready_due.load(std::memory_order_acquire) || protocol(s).may_have_peer(s);
+}
+
+} // namespace
+
 void pin_to_kernel(Socket &s, const char *reason, Heir heir)
 {
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
@@ -92,7 +102,7 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
     share_for_good(s); // what the kernel moves by itself is not counted
     tell_way(s);
     const Stream *const stream = stream_of(s);
-    const bool has_none = stream == nullptr || stream->endpoint == nullptr;
+    const bool has_none = stream != nullptr ? stream->endpoint == nullptr : !is_named(s);
     if (s.pinned.exchange(true, std::memory_order_acq_rel) && has_none && offloaded(s))
         return; // but for what is left to read it is there
     stop_offloading(s);
