@@ -129,6 +129,14 @@ def test_not_before_it_was_entered(run):
     assert any("UDP" in line and ": accelerated: device local" in line for line in log.lines)
 
 
+def test_its_memory_is_exchanged(run):
+    log = same(run, "resize")
+    if "resize: 0" not in _on_kernel[("resize",)]:
+        pytest.skip("the kernel can't")
+    assert is_whole(log)
+    assert accelerated(log) == 2 and len(left(log)) >= 1
+
+
 @pytest.mark.parametrize("how", ["sqpoll", "set", "dup"])
 def test_all_go_to_the_kernel(run, how):
     log = same(run, how)

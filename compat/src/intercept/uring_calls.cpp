@@ -220,6 +220,7 @@ long enter_uring(const Arguments &a)
 long register_with_uring(const Arguments &a)
 {
     const auto operation = static_cast<unsigned>(a[1]);
+    bool is_unknown = false;
     const sock::UringReference uring = sock::find_uring(static_cast<int>(a[0]));
     if (!uring) {
         look_for_others("io_uring_register");
@@ -230,10 +231,17 @@ long register_with_uring(const Arguments &a)
         else if (operation == IORING_REGISTER_FILES || operation == IORING_REGISTER_FILES_UPDATE ||
                  operation == IORING_REGISTER_FILES2 || operation == IORING_REGISTER_FILES_UPDATE2)
             registers_files(operation, a);
-        else if (!registers_nothing_of_sockets(operation))
+        else if (!registers_nothing_of_sockets(operation)) {
+            is_unknown = true;
             sock::ring_seen("io_uring_register (what the library does not know)");
+        }
     }
-    return call(SYS_io_uring_register, a);
+    const long result = call(SYS_io_uring_register, a);
+    if (is_unknown && result >= 0) {
+        const KeepErrno keep;
+        sock::forget_urings(); // our mappings may be of memory that it uses no more (IORING_REGISTER_RESIZE_RINGS)
+    }
+    return result;
 }
 
 } // namespace vma::intercept

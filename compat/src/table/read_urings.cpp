@@ -179,6 +179,14 @@ void forget_uring(int fd)
     uring->above.store(0, std::memory_order_release);
 }
 
+void forget_urings()
+{
+    const int end = g_urings.end.load(std::memory_order_acquire);
+    for (int i = 0; i < end; ++i)
+        if (const int above = g_urings.all[i].above.load(std::memory_order_acquire); above != 0)
+            forget_uring(above - 1);
+}
+
 bool is_read_uring(int fd)
 {
     const UringReference uring = find_uring(fd);

@@ -91,6 +91,7 @@ void prove_uring(const UringReference &uring); // it is entered by syscall(), fo
 
 UringReference find_uring(int fd); // false if it is not one of them
 void forget_uring(int fd);         // before its descriptor is closed, or when its number is reused
+void forget_urings();              // all; ring_seen() was called before: they go on unread
 bool is_read_uring(int fd);        // and still the file that it was
 void urings_after_fork_in_child();
 

@@ -30,23 +30,30 @@ public:
         const bool as_older = ::getenv("FABTEST_SQ_ARRAY") != nullptr;
         if ((as_older || !set_up(entries, flags | kNoSqArray)) && !set_up(entries, flags))
             die("io_uring_setup: %s", strerrorname_np(errno));
-        const bool has_array = (made_.flags & kNoSqArray) == 0;
-        const std::size_t submissions = has_array ? made_.sq_off.array + made_.sq_entries * sizeof(unsigned) : 0;
-        const std::size_t completions = made_.cq_off.cqes + made_.cq_entries * sizeof(io_uring_cqe);
-        words_size_ = submissions > completions ? submissions : completions;
-        entries_size_ = made_.sq_entries * sizeof(io_uring_sqe);
-        words_ = static_cast<char *>(map(words_size_, IORING_OFF_SQ_RING));
-        entries_ = static_cast<io_uring_sqe *>(map(entries_size_, IORING_OFF_SQES));
-        for (unsigned i = 0; has_array && i < made_.sq_entries; ++i)
-            word(made_.sq_off.array)[i] = i;
+        map_all();
     }
     Uring(const Uring &) = delete;
     Uring &operator=(const Uring &) = delete;
     ~Uring()
     {
-        ::munmap(words_, words_size_);
-        ::munmap(entries_, entries_size_);
+        unmap_all();
         ::close(fd);
+    }
+
+    // 0, or the error; then it is as it was. What was written and not handed over goes with it.
+    int resize(unsigned entries)
+    {
+        constexpr unsigned kResizeRings = 33; // IORING_REGISTER_RESIZE_RINGS, of Linux 6.13
+        io_uring_params wanted = {};
+        wanted.sq_entries = entries;
+        wanted.cq_entries = 2 * entries;
+        wanted.flags = IORING_SETUP_CQSIZE;
+        if (::syscall(SYS_io_uring_register, fd, kResizeRings, &wanted, 1) < 0)
+            return -errno;
+        unmap_all();
+        made_ = wanted;
+        map_all();
+        return 0;
     }
 
     // The next entry, cleared; it is handed over by the next enter().
@@ -118,6 +125,23 @@ private:
         made_.flags = flags;
         fd = static_cast<int>(::syscall(SYS_io_uring_setup, entries, &made_));
         return fd >= 0;
+    }
+    void map_all()
+    {
+        const bool has_array = (made_.flags & kNoSqArray) == 0;
+        const std::size_t submissions = has_array ? made_.sq_off.array + made_.sq_entries * sizeof(unsigned) : 0;
+        const std::size_t completions = made_.cq_off.cqes + made_.cq_entries * sizeof(io_uring_cqe);
+        words_size_ = submissions > completions ? submissions : completions;
+        entries_size_ = made_.sq_entries * sizeof(io_uring_sqe);
+        words_ = static_cast<char *>(map(words_size_, IORING_OFF_SQ_RING));
+        entries_ = static_cast<io_uring_sqe *>(map(entries_size_, IORING_OFF_SQES));
+        for (unsigned i = 0; has_array && i < made_.sq_entries; ++i)
+            word(made_.sq_off.array)[i] = i;
+    }
+    void unmap_all()
+    {
+        ::munmap(words_, words_size_);
+        ::munmap(entries_, entries_size_);
     }
     void *map(std::size_t size, long offset) const
     {

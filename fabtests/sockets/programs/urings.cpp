@@ -13,6 +13,7 @@
 //   urings close        the io_uring closes an accelerated socket, whose number is given out again
 //   urings threads N    N threads hand over entries to one io_uring
 //   urings unproven     no socket is accelerated before the io_uring is entered
+//   urings resize       its memory is exchanged for more, and it hands over as much as that holds
 //   urings sqpoll, urings set, urings dup, urings fork    what takes all sockets to the kernel
 #include <fcntl.h>
 #include <linux/time_types.h>
@@ -276,6 +277,27 @@ void unproven()
     accelerate(messages);
 }
 
+// Kernels can where one task alone hands over, and runs what follows.
+void resized()
+{
+    Uring uring(4, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+    uring.next(IORING_OP_NOP, -1);
+    uring.run();
+    const Ends ends = accelerated();
+    talk(ends, 50);
+    uring.next(IORING_OP_NOP, -1).user_data = 1;
+    std::printf("resize: %s\n", name_of(uring.resize(16)));
+    for (unsigned i = 2; i <= (uring.size() == 16 ? 12 : 4); ++i)
+        uring.next(IORING_OP_NOP, -1).user_data = i;
+    uring.enter();
+    for (const io_uring_cqe &done : uring.completed())
+        std::printf("%llu: %s\n", done.user_data, name_of(done.res));
+    send_all(ends.a, "first.", 6);
+    send_by(uring, "send", ends.a, "second");
+    std::printf("received: %s\n", received(ends.b, 12).c_str());
+    talk(ends, 50);
+}
+
 void talk_before_and_after(void (*between)(Uring &uring, const Ends &ends))
 {
     Entered uring(8);
@@ -348,6 +370,7 @@ const Command kCommands[] = {
     {"close", [](const char *) { close_by_uring(); }},
     {"threads", [](const char *n) { threads(std::atoi(n)); }},
     {"unproven", [](const char *) { unproven(); }},
+    {"resize", [](const char *) { resized(); }},
     {"sqpoll", [](const char *) { talk_before_and_after(by_sqpoll); }},
     {"set", [](const char *) { talk_before_and_after(polls_set); }},
     {"dup", [](const char *) { talk_before_and_after(by_another_number); }},
