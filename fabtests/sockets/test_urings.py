@@ -123,10 +123,18 @@ def test_threads(run):
     assert left(log) == [] and not is_whole(log)
 
 
-def test_not_before_it_was_entered(run):
-    log = same(run, "unproven")
+@pytest.mark.parametrize("how", ["submits", "waits"])
+def test_not_before_it_was_entered(run, how):
+    log = same(run, "unproven", how)
     assert sum(": accelerated: device local, ring" in line for line in log.lines) == 2 and not is_whole(log)
     assert any("UDP" in line and ": accelerated: device local" in line for line in log.lines)
+
+
+def test_what_is_said_of_one_that_is_never_entered(run):
+    log = same(run, "unentered")
+    kept = [line for line in log.lines if line.endswith("not accelerated: an io_uring that has not been entered yet")]
+    assert sum("UDP" in line for line in kept) == 2 and len(kept) == 4
+    assert left(log) == [] and accelerated(log) == 0 and not is_whole(log)
 
 
 def test_its_memory_is_exchanged(run):

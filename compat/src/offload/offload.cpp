@@ -248,7 +248,7 @@ bool offload_if_fit(Stream &s, int fd, Offerer offerer)
 
 Turn offload_in_turn(Stream &s, int fd, Offerer offerer)
 {
-    if (rings_forbid() || sandboxed())
+    if (rings_keep(s) || sandboxed())
         return Turn::kTaken;
     if (!g_offload.lock.try_lock())
         return Turn::kNotNow;

@@ -12,6 +12,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/table/accounting.hpp"
 #include "compat/src/table/read_urings.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/socket_state.hpp"
@@ -20,6 +21,7 @@ namespace vma::sock {
 
 namespace {
 
+constexpr const char *kNotEntered = "an io_uring that has not been entered yet";
 constexpr char kLink[] = "anon_inode:[io_uring]";
 
 struct Entry { // of getdents64(2)
@@ -118,9 +120,21 @@ bool meets_ring()
     return is_look_due(g_process.uring.first_looks) && finds_ring();
 }
 
-bool may_offload_beside_rings()
+bool rings_keep(Socket &s)
 {
-    if (rings_forbid())
+    const char *reason = s.kernel_reason.load(std::memory_order_relaxed);
+    const bool keeps = rings_forbid();
+    const bool for_now = keeps && !ring_in_use() && s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly;
+    if (for_now ? reason != nullptr : reason != kNotEntered)
+        return keeps;
+    if (s.kernel_reason.compare_exchange_strong(reason, for_now ? kNotEntered : nullptr))
+        tell_way(s);
+    return keeps;
+}
+
+bool may_offload_beside_rings(Socket &s)
+{
+    if (rings_keep(s))
         return false;
     if (!is_look_due(g_process.uring.offload_looks) || !finds_ring())
         return true;

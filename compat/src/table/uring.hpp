@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "compat/src/base/process_words.hpp"
+#include "compat/src/table/socket.hpp"
 
 namespace vma::sock {
 
@@ -21,6 +22,10 @@ inline bool rings_forbid()
 {
     return ring_in_use() || g_process.uring.unproven.load(std::memory_order_relaxed) != 0;
 }
+
+// The same, of a socket that would be accelerated now. Where it is for the latter alone, the log and vma_stats say so
+// until that is over. The offload lock may be held.
+bool rings_keep(Socket &s);
 
 // Such a ring was set up, or is used; `how` it was seen is for the log. All sockets are back on the kernel when it
 // returns, whichever thread was the first to see one. No lock is held.
@@ -40,6 +45,6 @@ bool meets_ring();
 
 // Before a UDP socket is accelerated: looks for rings that were set up past libc, now and then (the first eight times,
 // then ever more rarely). False: there is one, and the socket is not to be accelerated. No lock is held.
-bool may_offload_beside_rings();
+bool may_offload_beside_rings(Socket &s);
 
 } // namespace vma::sock

@@ -131,7 +131,7 @@ void offload_locked(Socket &s, int fd, bool asked)
 {
     State &u = state_of(s);
     if (s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly || s.pinned.load(std::memory_order_relaxed) ||
-        rings_forbid())
+        rings_keep(s))
         return;
     if (!open_offers()) {
         refuse_offload(s, "the directory of names can't be used");
@@ -220,7 +220,7 @@ namespace {
 void try_to_offload(Socket &s, int fd, bool asked, Patience patience)
 {
     const int saved = errno;
-    if (!sandboxed() && may_offload_beside_rings())
+    if (!sandboxed() && may_offload_beside_rings(s))
         open_in_turn([&] { offload_locked(s, fd, asked); }, patience);
     errno = saved;
 }

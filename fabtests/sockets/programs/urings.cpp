@@ -12,7 +12,8 @@
 //   urings link         a request that waits for another names a number that becomes a socket's
 //   urings close        the io_uring closes an accelerated socket, whose number is given out again
 //   urings threads N    N threads hand over entries to one io_uring
-//   urings unproven     no socket is accelerated before the io_uring is entered
+//   urings unproven     no socket is accelerated before the io_uring is entered; `waits`: with nothing to hand over
+//   urings unentered    nor where it never is
 //   urings resize       its memory is exchanged for more, and it hands over as much as that holds
 //   urings sqpoll, urings set, urings dup, urings fork    what takes all sockets to the kernel
 #include <fcntl.h>
@@ -261,7 +262,7 @@ void threads(int count)
 
 // ---- what takes all sockets to the kernel, or keeps them there
 
-void unproven()
+void unproven(const std::string &how)
 {
     Uring uring(8);
     const Ends ends = connected();
@@ -271,10 +272,24 @@ void unproven()
     for (const int early : {ends.a, ends.b, messages.a, messages.b})
         if (offload_expected() && Peer().is_offloaded(early))
             die("%d is accelerated, and the io_uring was not entered", early);
-    uring.next(IORING_OP_NOP, -1);
-    std::printf("nop: %s\n", name_of(uring.run()));
+    if (how == "waits") {
+        uring.enter(0, 0);
+    } else {
+        uring.next(IORING_OP_NOP, -1);
+        std::printf("nop: %s\n", name_of(uring.run()));
+    }
     accelerate(ends);
     accelerate(messages);
+}
+
+void unentered()
+{
+    const Uring uring(8);
+    for (const Ends &ends : {connected(), udp_pair()}) {
+        talk(ends, 400);
+        ::close(ends.a);
+        ::close(ends.b);
+    }
 }
 
 // Kernels can where one task alone hands over, and runs what follows.
@@ -369,7 +384,8 @@ const Command kCommands[] = {
     {"link", [](const char *) { link_to_a_number(); }},
     {"close", [](const char *) { close_by_uring(); }},
     {"threads", [](const char *n) { threads(std::atoi(n)); }},
-    {"unproven", [](const char *) { unproven(); }},
+    {"unproven", [](const char *how) { unproven(how); }},
+    {"unentered", [](const char *) { unentered(); }},
     {"resize", [](const char *) { resized(); }},
     {"sqpoll", [](const char *) { talk_before_and_after(by_sqpoll); }},
     {"set", [](const char *) { talk_before_and_after(polls_set); }},
