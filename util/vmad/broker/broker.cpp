@@ -26,7 +26,8 @@ constexpr std::size_t kMostOfUser = 1024;
 constexpr std::size_t kMostHeld = 1024; // descriptors that a user's processes haven't taken
 constexpr unsigned kRequestsATurn = 32; // of a client
 constexpr mode_t kForAll = 0666;
-constexpr Nanos kPause = 100 * inet::kMillisecond; // of the listener, when there is no descriptor left
+constexpr std::uint64_t kDiscards = ~std::uint64_t{0}; // in the set
+constexpr Nanos kPause = 100 * inet::kMillisecond;     // of the listener, when there is no descriptor left
 
 #ifndef SO_NETNS_COOKIE
 constexpr int SO_NETNS_COOKIE = 71;
@@ -47,6 +48,15 @@ std::uint64_t cookie(int fd, int name)
 }
 
 } // namespace
+
+// Who still waits to be accepted may have sent descriptors, as the others may.
+Broker::~Broker()
+{
+    if (!set_)
+        return;
+    shutdown(listener_.fd(), SHUT_RDWR);
+    accept_all(listener_, [this](core::UniqueFd socket) { discards_.hang_up(std::move(socket), 0); });
+}
 
 std::string Broker::open()
 {
@@ -94,6 +104,7 @@ std::string Broker::prepare()
     set_ = core::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
     if (!set_ || !watch(EPOLL_CTL_ADD, listener_.fd(), EPOLLIN, 0))
         return std::string("epoll: ") + std::strerror(errno);
+    discards_.open(set_.get(), kDiscards);
     return "";
 }
 
@@ -114,6 +125,8 @@ void Broker::on_readable(Nanos now)
         const std::uint64_t number = events[i].data.u64;
         if (number == 0)
             accept_waiting(now);
+        else if (number == kDiscards)
+            discards_.work();
         else if (BrokerClient *const client = find(number))
             on_event(*client, number, events[i].events, now);
     }
@@ -157,6 +170,8 @@ void Broker::on_time(Nanos now)
 
 void Broker::accept_waiting(Nanos now)
 {
+    if (discards_.is_swamped())
+        return pause(now, EBUSY);
     const int shortage = accept_all(listener_, [this](core::UniqueFd socket) { admit(std::move(socket)); });
     if (shortage != 0)
         pause(now, shortage);
@@ -173,18 +188,18 @@ void Broker::admit(core::UniqueFd socket)
 {
     Person person;
     if (!identify(socket.get(), person))
-        return;
+        return discards_.hang_up(std::move(socket), 0);
     const auto known = accounts_.find(person.user);
     const std::size_t his = known == accounts_.end() ? 0 : known->second.connections;
     if (clients_.size() >= kMostClients || his >= kMostOfUser || discards_.is_full(person.user)) {
         say(Level::kDebug, "process %d is one too many for the broker", person.process);
-        return;
+        return discards_.hang_up(std::move(socket), person.user);
     }
     const int fd = socket.get();
     const std::uint64_t number = ++last_client_;
     say(Level::kDebug, "process %d of user %u asks the broker", person.process, person.user);
     Account &account = accounts_[person.user];
-    clients_.emplace(number, std::make_unique<BrokerClient>(std::move(socket), std::move(person), account));
+    clients_.emplace(number, std::make_unique<BrokerClient>(std::move(socket), std::move(person), account, discards_));
     if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN, number))
         cut(number, "it can't be watched");
 }
@@ -226,15 +241,25 @@ void Broker::on_event(BrokerClient &client, std::uint64_t number, std::uint32_t 
         if (received == BrokerClient::Received::kNothing)
             return;
         const bool sound = received == BrokerClient::Received::kRequest && take(client, number, packet, now);
-        for (core::UniqueFd &given : packet.descriptors)
-            discards_.close(std::move(given), client.person().user);
+        const bool closed = discard(packet, client.person().user);
         if (received == BrokerClient::Received::kOver)
             return cut(number, "it has left");
         if (!sound)
             return cut(number, "a request is malformed");
-        if (discards_.is_full(client.person().user))
+        if (!closed)
             return cut(number, "what it gives can't be closed");
     }
+}
+
+// False: the user has given too much that others close.
+bool Broker::discard(BrokerClient::Packet &packet, uid_t user)
+{
+    bool any = false;
+    for (core::UniqueFd &given : packet.descriptors) {
+        any = any || given;
+        discards_.close(std::move(given), user);
+    }
+    return !any || !discards_.is_full(user);
 }
 
 bool Broker::take(BrokerClient &client, std::uint64_t number, BrokerClient::Packet &packet, Nanos now)
@@ -247,7 +272,7 @@ bool Broker::take(BrokerClient &client, std::uint64_t number, BrokerClient::Pack
     case Asked::kAsk:
         if (client.waiting.contains(question.id))
             return false;
-        ask(question, packet.descriptors[packet.descriptors[0] ? 0 : 1].get(), now);
+        ask(question, packet.descriptors[0], now);
         return true;
     case Asked::kCancel:
         cancel(client, question.id);
@@ -275,9 +300,13 @@ broker::Result Broker::examine(int socket, Question &question) const
                                                                                       : broker::Result::kRemote;
 }
 
-void Broker::ask(Question &question, int socket, Nanos now)
+void Broker::ask(Question &question, core::UniqueFd &given, Nanos now)
 {
-    if (const broker::Result result = examine(socket, question); result != broker::Result::kMet)
+    const broker::Result result = examine(given.get(), question);
+    core::UniqueFd socket; // what is one of TCP's is closed at the end, and needs no more questions
+    if (result != broker::Result::kNotTcp)
+        socket = std::move(given);
+    if (result != broker::Result::kMet)
         return refuse(question, result);
     Question before;
     if (waiting_.remove(question.end.numbers, before))

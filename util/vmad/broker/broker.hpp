@@ -31,6 +31,7 @@ class Broker
 {
 public:
     explicit Broker(const BrokerOptions &options) : options_(options), waiting_(options.waiting) {}
+    ~Broker();
     Broker(const Broker &) = delete;
     Broker &operator=(const Broker &) = delete;
 
@@ -54,7 +55,8 @@ private:
     void on_event(BrokerClient &client, std::uint64_t number, std::uint32_t events, Nanos now);
     bool take(BrokerClient &client, std::uint64_t number, BrokerClient::Packet &packet, Nanos now);
     broker::Result examine(int socket, Question &question) const;
-    void ask(Question &question, int socket, Nanos now);
+    void ask(Question &question, core::UniqueFd &given, Nanos now);
+    bool discard(BrokerClient::Packet &packet, uid_t user);
     void ask_again(Question &question, Nanos now);
     void settle(const Question &question, Nanos now);
     void cancel(BrokerClient &client, std::uint32_t id);

@@ -17,8 +17,8 @@ constexpr std::size_t kMostQueued = 1024; // answers
 
 } // namespace
 
-BrokerClient::BrokerClient(core::UniqueFd socket, Person person, Account &account)
-    : socket_(std::move(socket)), person_(std::move(person)), account_(account)
+BrokerClient::BrokerClient(core::UniqueFd socket, Person person, Account &account, Discards &discards)
+    : socket_(std::move(socket)), person_(std::move(person)), account_(account), discards_(discards)
 {
     ++account_.connections;
 }
@@ -31,13 +31,22 @@ BrokerClient::~BrokerClient()
 
 void BrokerClient::close()
 {
-    for (const Queued &queued : queue_)
+    for (Queued &queued : queue_) {
         account_.held -= queued.passed ? 1 : 0;
+        let_go(std::move(queued.passed));
+    }
     queue_.clear();
-    socket_.reset();
+    let_go(std::move(socket_));
 }
 
-// More descriptors than there is room for the kernel closes.
+// Also of a pair that he isn't given: the other may have its end, and have sent something.
+void BrokerClient::let_go(core::UniqueFd end)
+{
+    discards_.hang_up(std::move(end), person_.user);
+}
+
+// Descriptors that there is no room for the kernel would close right here, which is why the message is looked at first,
+// and taken when we have what it brings.
 BrokerClient::Received BrokerClient::receive(Packet &packet)
 {
     PassedRoom<2> room;
@@ -46,42 +55,50 @@ BrokerClient::Received BrokerClient::receive(Packet &packet)
     header.msg_iov = &part;
     header.msg_iovlen = 1;
     expect_passed(header, room);
-    const ssize_t size = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+    const ssize_t size = recvmsg(socket_.get(), &header, MSG_PEEK | MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (size < 0)
         return errno == EAGAIN || errno == EINTR ? Received::kNothing : Received::kOver;
     packet.size = static_cast<std::size_t>(size);
-    packet.count = (header.msg_flags & MSG_CTRUNC) != 0 ? 3 : 0;
+    packet.count = 0;
     each_passed(header, [&packet, given = std::size_t{0}](int fd) mutable {
         core::UniqueFd owned(fd);
         if (given < std::size(packet.descriptors))
             packet.descriptors[given++] = std::move(owned);
         ++packet.count;
     });
-    return size == 0 ? Received::kOver : Received::kRequest;
+    if ((header.msg_flags & MSG_CTRUNC) != 0)
+        return Received::kTooMuch;
+    return size != 0 && recv(socket_.get(), nullptr, 0, MSG_DONTWAIT) >= 0 ? Received::kRequest : Received::kOver;
 }
 
-BrokerClient::Sent BrokerClient::send_now(const broker::Answer &answer, int passed)
+BrokerClient::Sent BrokerClient::send_now(const broker::Answer &answer, core::UniqueFd &passed)
 {
+    const int fd = passed.get();
     PassedRoom<1> room;
     iovec part{const_cast<broker::Answer *>(&answer), answer.header.length};
     msghdr header{};
     header.msg_iov = &part;
     header.msg_iovlen = 1;
-    pass(header, room, {&passed, passed >= 0 ? std::size_t{1} : 0});
+    pass(header, room, {&fd, passed ? std::size_t{1} : 0});
     if (sendmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return Sent::kSent;
-    if (errno == ETOOMANYREFS && passed >= 0)
-        return send_now(refusal(answer.header.id, broker::Result::kBusy), -1);
+    if (errno == ETOOMANYREFS && passed) {
+        let_go(std::move(passed));
+        core::UniqueFd none;
+        return send_now(refusal(answer.header.id, broker::Result::kBusy), none);
+    }
     return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? Sent::kLater : Sent::kFailed;
 }
 
 bool BrokerClient::send(const broker::Answer &answer, core::UniqueFd passed)
 {
-    const Sent sent = is_behind() ? Sent::kLater : send_now(answer, passed.get());
-    if (sent != Sent::kLater)
-        return sent == Sent::kSent;
-    if (queue_.size() == kMostQueued)
+    const Sent sent = is_behind() ? Sent::kLater : send_now(answer, passed);
+    if (sent == Sent::kSent)
+        return true;
+    if (sent == Sent::kFailed || queue_.size() == kMostQueued) {
+        let_go(std::move(passed));
         return false;
+    }
     account_.held += passed ? 1 : 0;
     queue_.push_back({answer, std::move(passed)});
     return true;
@@ -90,11 +107,12 @@ bool BrokerClient::send(const broker::Answer &answer, core::UniqueFd passed)
 bool BrokerClient::send_more()
 {
     while (is_behind()) {
-        const Queued &next = queue_.front();
-        const Sent sent = send_now(next.answer, next.passed.get());
+        Queued &next = queue_.front();
+        const bool held = bool{next.passed};
+        const Sent sent = send_now(next.answer, next.passed);
         if (sent != Sent::kSent)
             return sent == Sent::kLater;
-        account_.held -= next.passed ? 1 : 0;
+        account_.held -= held ? 1 : 0;
         queue_.pop_front();
     }
     return true;

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/fd.hpp"
+#include "discards.hpp"
 #include "pair_code.hpp"
 #include "request.hpp"
 
@@ -23,19 +24,19 @@ struct Account {
 class BrokerClient
 {
 public:
-    BrokerClient(core::UniqueFd socket, Person person, Account &account);
+    BrokerClient(core::UniqueFd socket, Person person, Account &account, Discards &discards);
     ~BrokerClient();
     BrokerClient(const BrokerClient &) = delete;
     BrokerClient &operator=(const BrokerClient &) = delete;
 
-    enum class Received : std::uint8_t { kNothing, kRequest, kOver };
+    enum class Received : std::uint8_t { kNothing, kRequest, kTooMuch, kOver };
     struct Packet {
         std::array<std::byte, sizeof(broker::Request)> bytes;
         std::size_t size; // as it was sent
         core::UniqueFd descriptors[2];
         unsigned count;
     };
-    Received receive(Packet &packet);
+    Received receive(Packet &packet); // kTooMuch: of descriptors; the message is still there
 
     // Sends it, now or when there is room. False: it doesn't read, or is gone. Where the kernel passes no descriptor
     // now the answer becomes kBusy.
@@ -57,11 +58,13 @@ private:
         core::UniqueFd passed;
     };
     enum class Sent : std::uint8_t { kSent, kLater, kFailed };
-    Sent send_now(const broker::Answer &answer, int passed);
+    Sent send_now(const broker::Answer &answer, core::UniqueFd &passed);
+    void let_go(core::UniqueFd end);
 
     core::UniqueFd socket_;
     Person person_;
     Account &account_;
+    Discards &discards_;
     std::deque<Queued> queue_;
 };
 
