@@ -70,6 +70,8 @@ Agent::~Agent()
 {
     if (!bound_.empty())
         unlink(bound_.c_str());
+    if (lock_)
+        flock(lock_.get(), LOCK_UN); // a child of the broker's may still have it
 }
 
 std::string Agent::open()

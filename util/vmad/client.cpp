@@ -79,6 +79,8 @@ Client::Client(core::UniqueFd socket, pid_t pid, Totals &totals)
 Client::~Client()
 {
     clear();
+    if (socket_)
+        shutdown(socket_.get(), SHUT_RDWR); // it hears of our end, though a child of the broker's may still have this
 }
 
 void Client::clear()

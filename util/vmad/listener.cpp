@@ -35,6 +35,9 @@ Listener::~Listener()
 {
     if (!path_.empty())
         unlink(path_.c_str());
+    if (lock_)
+        flock(lock_.get(),
+              LOCK_UN); // a child that closes what others have given (broker/discards.hpp) may still have it
 }
 
 std::string Listener::open(const char *path, mode_t mode)
