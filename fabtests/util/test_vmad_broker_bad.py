@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import pathlib
 import random
 import resource
 import select
@@ -212,6 +213,151 @@ def test_a_lingering_socket(ask, vmad, serves):
     conn.connector.close()  # not the last one: the message has it
     vmad.proc.send_signal(signal.SIGCONT)
     assert asker.hear().result in (ABSENT, REMOTE)
+    assert serves(1)
+
+
+# ---- what another process closes ---------------------------------------------------------------------------------------
+
+@pytest.fixture
+def lingering():
+    """lingering(): a connection whose connector's last descriptor is closed only when the acceptor is."""
+    made = []
+
+    def make():
+        conn = Connection()
+        made.append(conn)
+        conn.connector.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                conn.connector.send(b"x" * 65536)
+        conn.connector.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
+        return conn
+
+    yield make
+    for conn in made:
+        conn.acceptor.close()
+
+
+@contextlib.contextmanager
+def _held(vmad):
+    """Meanwhile vmad takes nothing, so that what is sent stays with the message."""
+    vmad.proc.send_signal(signal.SIGSTOP)
+    yield
+    vmad.proc.send_signal(signal.SIGCONT)
+
+
+def _nested(conn):
+    """A socket whose queue has the connector."""
+    one, other = socket.socketpair()
+    with other:
+        socket.send_fds(other, [b"x"], [conn.connector.fileno()])
+    return one
+
+
+def _in_a_socket(asker, conn):
+    with _nested(conn) as one:
+        asker.ask(one)
+
+
+def _one_too_many(asker, conn):
+    socket.send_fds(asker.sock, [request(ASK, 1)], [asker.sock.fileno()] * 2 + [conn.connector.fileno()])
+
+
+def _not_read(asker, conn):
+    asker.sock.send(b"garbage")
+    socket.send_fds(asker.sock, [b"and more"], [conn.connector.fileno()])
+
+
+def _empty_and_not_read(asker, conn):
+    asker.sock.send(b"garbage")
+    socket.send_fds(asker.sock, [b""], [conn.connector.fileno()])
+
+
+def _children(vmad):
+    return len(pathlib.Path(f"/proc/{vmad.proc.pid}/task/{vmad.proc.pid}/children").read_text(encoding="ascii").split())
+
+
+@pytest.mark.parametrize("give", [_in_a_socket, _one_too_many, _not_read, _empty_and_not_read])
+def test_a_child_waits(run, ask, vmad, serves, lingering, give):
+    """And vmad doesn't, whatever is let go of what it was given: others are served meanwhile."""
+    asker, conn = ask(), lingering()
+    with _held(vmad):
+        give(asker, conn)
+        conn.connector.close()  # not the last one: the message has it
+    run.wait_until(lambda: _children(vmad) == 1, "a child of vmad's to wait")
+    asker.close()
+    assert serves(2)  # the child, and what it closes
+    assert _children(vmad) == 1
+    conn.acceptor.close()
+    run.wait_until(lambda: _children(vmad) == 0, "the child to end")
+    assert serves()
+
+
+def test_vmad_ends_while_a_child_waits(ask, run, vmad, lingering):
+    """And who has connected hears of it; the next one takes its place."""
+    asker, other, conn = ask(), ask(), lingering()
+    with _held(vmad):
+        _in_a_socket(asker, conn)
+        conn.connector.close()
+    run.wait_until(lambda: _children(vmad) == 1, "a child of vmad's to wait")
+    assert vmad.proc.stop() == 0
+    assert asker.is_cut() and other.is_cut()
+    vmad.start()
+
+
+def test_four_children_of_a_user(ask, run, vmad, serves, lingering):
+    """Who gives the fourth is cut off, as are those who connect then; who had connected is served. All is closed in the end."""
+    conns = [lingering() for _ in range(5)]
+    servants = [ask() for _ in range(2)]
+    asker = ask()
+    with _held(vmad):
+        for conn in conns:
+            _in_a_socket(asker, conn)
+            conn.connector.close()
+    assert asker.is_cut()
+    run.wait_until(lambda: _children(vmad) == 4, "four children of vmad's to wait")
+    assert ask().is_cut()
+    conn = Connection()
+    assert are_joined(*introduced(servants[0], conn.connector, servants[1], conn.acceptor))
+    for each in conns:
+        each.acceptor.close()
+    run.wait_until(lambda: _children(vmad) == 0, "the children to end")
+    assert serves(2)
+
+
+def _fill(idle, other):
+    """vmad reads no more of what `idle` asks, as it doesn't read the answers: a turn of vmad's takes 32 questions."""
+    idle.sock.setblocking(False)
+    sent = before = 0
+    with socket.socket() as unconnected:
+        while sent == 0 or sent > before:
+            before = sent
+            for _ in range(sent // 32 + 2):
+                other.ask(unconnected)
+                assert other.hear().result == REMOTE
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    idle.ask(unconnected, sent)
+                    sent += 1
+
+
+@pytest.mark.parametrize("patience", ["60000"])
+def test_a_pair_that_is_not_fetched(ask, run, vmad, serves, lingering, patience):
+    """One has its end, and has sent to the other's, which vmad still holds for who doesn't read."""
+    del patience
+    idle, other, conn, late = ask(), ask(), Connection(), lingering()
+    idle.ask(conn.connector, 100000)
+    _fill(idle, other)
+    other.ask(conn.acceptor)
+    met = other.hear()
+    assert met.result == MET
+    socket.send_fds(met.sock, [b"x"], [late.connector.fileno()])
+    late.connector.close()
+    met.sock.close()
+    idle.close()
+    run.wait_until(lambda: _children(vmad) > 0, "a child of vmad's to wait")
+    late.acceptor.close()
+    run.wait_until(lambda: _children(vmad) == 0, "the child to end")
     assert serves(1)
 
 
