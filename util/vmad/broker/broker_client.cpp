@@ -33,16 +33,16 @@ void BrokerClient::close()
 {
     for (Queued &queued : queue_) {
         account_.held -= queued.passed ? 1 : 0;
-        let_go(std::move(queued.passed));
+        let_go(queued.passed);
     }
     queue_.clear();
-    let_go(std::move(socket_));
+    let_go(socket_);
 }
 
 // Also of a pair that he isn't given: the other may have its end, and have sent something.
-void BrokerClient::let_go(core::UniqueFd end)
+void BrokerClient::let_go(core::UniqueFd &end)
 {
-    discards_.hang_up(std::move(end), person_.user);
+    discards_.hang_up(std::exchange(end, {}), person_.user);
 }
 
 // Descriptors that there is no room for the kernel would close right here, which is why the message is looked at first,
@@ -83,9 +83,8 @@ BrokerClient::Sent BrokerClient::send_now(const broker::Answer &answer, core::Un
     if (sendmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
         return Sent::kSent;
     if (errno == ETOOMANYREFS && passed) {
-        let_go(std::move(passed));
-        core::UniqueFd none;
-        return send_now(refusal(answer.header.id, broker::Result::kBusy), none);
+        let_go(passed);
+        return send_now(refusal(answer.header.id, broker::Result::kBusy), passed);
     }
     return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? Sent::kLater : Sent::kFailed;
 }
@@ -96,7 +95,7 @@ bool BrokerClient::send(const broker::Answer &answer, core::UniqueFd passed)
     if (sent == Sent::kSent)
         return true;
     if (sent == Sent::kFailed || queue_.size() == kMostQueued) {
-        let_go(std::move(passed));
+        let_go(passed);
         return false;
     }
     account_.held += passed ? 1 : 0;

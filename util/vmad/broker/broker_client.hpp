@@ -59,7 +59,7 @@ private:
     };
     enum class Sent : std::uint8_t { kSent, kLater, kFailed };
     Sent send_now(const broker::Answer &answer, core::UniqueFd &passed);
-    void let_go(core::UniqueFd end);
+    void let_go(core::UniqueFd &end);
 
     core::UniqueFd socket_;
     Person person_;
