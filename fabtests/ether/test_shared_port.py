@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from lib import build, nginx, patience, port
+from lib.users import Input, become
 from lib.wire import LEFT, bound_queue_sockets, hold_queue, inside, is_listening, xdp_of
 
 NUMBERS = range(7901, 7905)
@@ -306,6 +307,34 @@ def test_one_place(lab, serve):
     second = serve(NUMBERS[1])
     assert "Error" not in second.load("bench").ok().output()
     lab.run.wait_until(lambda: any("wire stays the kernel's" in line for line in second.proc.log().lines), "its log line")
+    first.is_served()
+
+
+HOLDS = """
+import socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+    sock.bind("\\0vma-nic/%d/0" % socket.if_nametoindex("wire"))
+    if sys.argv[1] == "listens":
+        sock.listen(1)
+    print("holds", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("how, who", [("listens", "user 65534"), ("does not listen", "somebody")], ids=["listens", "silent"])
+def test_another_user_has_the_name(run, lab, serve, how, who):
+    """By which processes of this user would share the port: the first one has it alone."""
+    stdin = Input()
+    thief = run.start("thief", ["/usr/bin/python3", "-c", HOLDS, how], preexec=become(65534, lab.left), stdin=stdin.file).wait_output("holds")
+    first, second = serve(NUMBERS[0]), serve(NUMBERS[1])
+    first.is_served()
+    assert first.place() is None
+    assert sum(f"{who} " in line and "has taken the name" in line for line in first.proc.log().lines) == 1
+    assert "Error" not in second.load("bench").ok().output()
+    assert port.offloaded(second.proc) == 0
+    stdin.go_on()
+    thief.ok()
+    stdin.close()
     first.is_served()
 
 

@@ -43,7 +43,8 @@ void one_listens_and_others_ask(void **)
 {
     if (!has_af_xdp())
         UNIT_SKIP("no right to open AF_XDP sockets");
-    assert_false(static_cast<bool>(ask_member(kInterface)));
+    uid_t holder = 0;
+    assert_false(static_cast<bool>(ask_member(kInterface, holder)));
     assert_int_equal(errno, ECONNREFUSED);
     core::UniqueFd listener = listen_for_members(kInterface);
     assert_true(static_cast<bool>(listener));
@@ -51,7 +52,7 @@ void one_listens_and_others_ask(void **)
     assert_int_equal(errno, EADDRINUSE);
     assert_true(static_cast<bool>(listen_for_members(kInterface + 1)));
 
-    const core::UniqueFd asking = ask_member(kInterface);
+    const core::UniqueFd asking = ask_member(kInterface, holder);
     assert_true(static_cast<bool>(asking));
     std::vector<core::UniqueFd> got;
     assert_int_equal(receive_answer(asking.get(), 1, got), -ETIMEDOUT);

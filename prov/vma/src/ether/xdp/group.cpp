@@ -75,7 +75,7 @@ struct XdpGroup::Control {
     static constexpr std::size_t kSize = 16384; // where the pools begin
 };
 
-int XdpGroup::open(unsigned interface, std::unique_ptr<XdpGroup> &opened) noexcept
+int XdpGroup::open(unsigned interface, std::unique_ptr<XdpGroup> &opened, uid_t &holder) noexcept
 {
     static_assert(sizeof(Control) <= Control::kSize);
     std::unique_ptr<XdpGroup> made(new (std::nothrow) XdpGroup);
@@ -86,7 +86,7 @@ int XdpGroup::open(unsigned interface, std::unique_ptr<XdpGroup> &opened) noexce
     for (int round = 0; round < kRounds; ++round) {
         status = made->found(interface);
         if (status == -EADDRINUSE)
-            status = made->join(interface);
+            status = made->join(interface, holder);
         if (status != -ECONNREFUSED && status != -ECONNRESET)
             break;
         const timespec pause{0, 2'000'000};
@@ -199,9 +199,9 @@ std::vector<int> XdpGroup::descriptors() const noexcept
 
 // ---- who comes later ------------------------------------------------------------------------------------------------
 
-int XdpGroup::join(unsigned interface) noexcept
+int XdpGroup::join(unsigned interface, uid_t &holder) noexcept
 {
-    const core::UniqueFd connection = ask_member(interface);
+    const core::UniqueFd connection = ask_member(interface, holder);
     if (!connection)
         return -errno;
     std::vector<core::UniqueFd> given;

@@ -24,9 +24,10 @@ class XdpGroup
 {
 public:
     // Joins those who have the interface, or is the first: founded() then, and make() and begin() follow. 0 or negative
-    // errno: -EUSERS, all places are taken; -ETIMEDOUT, -ECONNREFUSED, who has the interface doesn't answer; -EACCES,
-    // another user has the name; -EXDEV, another pid namespace; -EMFILE, -EPERM.
-    [[nodiscard]] static int open(unsigned interface, std::unique_ptr<XdpGroup> &opened) noexcept;
+    // errno: -EUSERS, all places are taken; -ETIMEDOUT, -ECONNRESET, who has the interface doesn't answer; -EACCES,
+    // another user, `holder`, has the name; -ECONNREFUSED, -EAGAIN, somebody has it, and lets nobody ask; -EXDEV,
+    // another pid namespace; -EMFILE, -EPERM.
+    [[nodiscard]] static int open(unsigned interface, std::unique_ptr<XdpGroup> &opened, uid_t &holder) noexcept;
     ~XdpGroup();
 
     bool founded() const noexcept { return founded_; }
@@ -59,7 +60,7 @@ private:
 
     XdpGroup() noexcept = default;
     int found(unsigned interface) noexcept;
-    int join(unsigned interface) noexcept;
+    int join(unsigned interface, uid_t &holder) noexcept;
     int take_parts(std::vector<core::UniqueFd> &given) noexcept;
     int map_control(std::size_t bytes) noexcept;
     int take_place() noexcept;

@@ -50,17 +50,19 @@ core::UniqueFd make_socket() noexcept
         [] { return core::kernel::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
 }
 
-bool is_this_users(int connection) noexcept
-{
-    ucred who{};
-    socklen_t size = sizeof who;
-    return core::kernel::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == ::geteuid();
-}
-
 template <typename T> bool option(int fd, int name, T &value) noexcept
 {
     socklen_t size = sizeof value;
     return core::kernel::getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0;
+}
+
+bool is_this_users(int connection, uid_t &user) noexcept
+{
+    ucred who{};
+    if (!option(connection, SO_PEERCRED, who))
+        return false;
+    user = who.uid;
+    return user == ::geteuid();
 }
 
 // Only who has CAP_NET_RAW in the network namespace can make one.
@@ -127,7 +129,7 @@ core::UniqueFd listen_for_members(unsigned interface) noexcept
     return socket;
 }
 
-core::UniqueFd ask_member(unsigned interface) noexcept
+core::UniqueFd ask_member(unsigned interface, uid_t &holder) noexcept
 {
     const core::UniqueFd proof = make_proof();
     core::UniqueFd socket = make_socket();
@@ -136,7 +138,7 @@ core::UniqueFd ask_member(unsigned interface) noexcept
     if (!proof || !socket ||
         core::kernel::connect(socket.get(), reinterpret_cast<const sockaddr *>(&name), length) != 0)
         return {};
-    if (!is_this_users(socket.get())) {
+    if (!is_this_users(socket.get(), holder)) {
         errno = EACCES;
         return {};
     }
@@ -153,8 +155,9 @@ Asked read_question(int connection) noexcept
     const int status = receive_with(connection, question, shown);
     if (status == -EAGAIN)
         return Asked::kNothingYet;
-    const bool right = status == 0 && question.version == kVersion && is_this_users(connection) && shown.size() == 1 &&
-                       is_proof(shown.front().get());
+    uid_t user = 0;
+    const bool right = status == 0 && question.version == kVersion && is_this_users(connection, user) &&
+                       shown.size() == 1 && is_proof(shown.front().get());
     return right ? Asked::kRight : Asked::kWrong;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <sys/types.h>
 #include <vector>
 
 #include "core/fd.hpp"
@@ -15,9 +16,10 @@ namespace vma::ether {
 // process has it already; another user's, too.
 [[nodiscard]] core::UniqueFd listen_for_members(unsigned interface) noexcept;
 
-// A connection to who listens, which has been asked. Empty, with errno: EACCES, it is another user's; EPERM, this
-// process may not open AF_XDP sockets; ECONNREFUSED.
-[[nodiscard]] core::UniqueFd ask_member(unsigned interface) noexcept;
+// A connection to who listens, which has been asked. Empty, with errno: EACCES, it is another user's, `holder`; EPERM,
+// this process may not open AF_XDP sockets; ECONNREFUSED, nobody listens, whoever has the name; EAGAIN, as many wait
+// for an answer as may.
+[[nodiscard]] core::UniqueFd ask_member(unsigned interface, uid_t &holder) noexcept;
 
 enum class Asked { kNothingYet, kRight, kWrong };
 // Of a connection that was accepted: whether who is there may have what the interface's sockets are made of.

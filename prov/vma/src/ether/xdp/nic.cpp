@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 
@@ -30,16 +31,31 @@ Refusal explain(int status) noexcept
     case -EUSERS:
         return {"all places are taken (FI_VMA_ETHERNET_PROCESSES of the process that opened it first)", -EBUSY};
     case -ETIMEDOUT:
-    case -ECONNREFUSED:
     case -ECONNRESET:
         return {"another process of this user has it, and doesn't answer", -EBUSY};
-    case -EACCES:
-        return {"another user has taken the name by which processes of this one find each other", -EBUSY};
     case -EXDEV:
         return {"a process of another pid namespace has it", -EBUSY};
     default:
         return {strerror(-status), status};
     }
+}
+
+// Whoever has the name by which processes of this user would share the interface has not shown that he is this user,
+// and anybody can have it. Where it is this user all the same, the queues are found busy.
+bool is_in_the_way(int status) noexcept
+{
+    return status == -EACCES || status == -ECONNREFUSED || status == -EAGAIN;
+}
+
+void warn_of_holder(const char *interface, int status, uid_t holder) noexcept
+{
+    char who[32] = "somebody who lets nobody ask";
+    if (status == -EACCES)
+        std::snprintf(who, sizeof who, "user %u", static_cast<unsigned>(holder));
+    VMA_WARN(domain,
+             "%s: %s has taken the name by which processes of this user find each other: the interface is this "
+             "process's alone",
+             interface, who);
 }
 
 } // namespace
@@ -92,16 +108,20 @@ int XdpNic::open_all(const char *name, const XdpNicOptions &options) noexcept
         queues.resize(described.queues);
         std::iota(queues.begin(), queues.end(), 0u);
     }
-    if (options.sockets.places > 1) {
-        if (const int failed = XdpGroup::open(interface_, group_); failed != 0)
-            return failed;
-    }
+    int unshared = 0;
+    uid_t holder = 0;
+    if (options.sockets.places > 1)
+        unshared = XdpGroup::open(interface_, group_, holder);
+    if (unshared != 0 && !is_in_the_way(unshared))
+        return unshared;
     const bool first = !group_ || group_->founded();
     int status = first ? open_first(described, queues, options) : open_later();
     if (status == 0 && !takes_several_buffers() && described.longest_frame() > sockets_.front().buffer_room())
         status = -EMSGSIZE;
     if (status == 0 && group_ && first)
         group_->begin(program_);
+    if (status == 0 && unshared != 0)
+        warn_of_holder(name, unshared, holder);
     return status;
 }
 
