@@ -103,26 +103,57 @@ def test_what_is_seen_of_it(run, start, port, inputs, accelerated):
     accelerated(server, client, port)
 
 
-def names_of(cookie, count):
-    return [f"vma1/t{cookie:x}.{number}" for number in range(count)]
-
-
 @pytest.mark.parametrize("taken", [1, 7, 8])
 def test_somebody_has_the_names(run, start, port, inputs, accelerated, taken):
-    """A third user takes them in time: as long as one is left the ends meet, past listeners that are not who they should be."""
+    """A third user takes them in time: as long as one is left the ends meet, past those who don't listen and listeners that are not who they
+    should be. Who takes all keeps them apart as long as he has them."""
     server = start("server", SERVER, "serve", "127.0.0.1", port).wait_output("ready")
-    client = start("client", CLIENT, "slow", "127.0.0.1", port, env=LIFT if taken < 8 else {}, stdin=inputs[0].file)
-    run.wait_until(lambda: re.search(r"cookie \d+\n", client.stdout()), "the cookie", proc=client)
-    cookie = int(client.stdout().split()[1])
-    thief = start("thief", THIRD, "hold", *names_of(cookie, taken), vma=False, stdin=inputs[1].file).wait_output("holds")
+    client = start("client", CLIENT, "slow", "127.0.0.1", port, env=LIFT, stdin=inputs[0].file)
+    names = run.wait_until(lambda: re.search(r"names (.*)\n", client.stdout()), "the names", proc=client)[1].split()
+    thief = start("thief", THIRD, "hold", *names[:taken], vma=False, stdin=inputs[1].file).wait_output("holds")
     inputs[0].go_on()
-    if taken < 8:
-        accelerated(server, client, port)
-    else:
-        assert client.ok().log().accelerated(port) == server.ok().log().accelerated(port) == 0
-        assert any("another user has taken the names" in text for text in client.log().lines)
+    if taken == len(names):
+        reason = "another user has taken the names by which the peer would find us"
+        vmastats.wait_for(run, client, lambda one: one["reason"] == reason, "the reason")
+        assert server.log().accelerated(port) == 0
+        inputs[1].go_on()
+    accelerated(server, client, port)
     inputs[1].go_on()
     thief.ok()
+
+
+@pytest.fixture
+def two_processors():
+    """As somebody takes names for each."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:2])
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_somebody_has_the_names_of_those_to_come(start, port, inputs, accelerated):
+    """What can be known of a connection before it is there is not enough for its names."""
+    server = start("server", SERVER, "serve", "127.0.0.1", port).wait_output("ready")
+    thief = start("thief", THIRD, "ahead", port, vma=False, stdin=inputs[1].file).wait_output("holds")
+    accelerated(server, start("client", CLIENT, "ask", "127.0.0.1", port, env=LIFT, stdin=inputs[0].file), port)
+    inputs[1].go_on()
+    thief.ok()
+
+
+def test_somebody_has_many_who_do_not_answer(run, start, port, inputs, accelerated):
+    """One user's connections, renewed all the time, leave a place for another's: one of its first attempts, which are ever more calls apart."""
+    server = start("server", SERVER, "crowd", "127.0.0.1", port).wait_output("ready")
+    filler = start("filler", THIRD, "fill", "127.0.0.1", port, vma=False, stdin=inputs[1].file).wait_output("holds")
+    run.wait_until(lambda: any("too many meetings at a time" in text for text in server.log().lines), "one to be refused", proc=filler)
+    client = start("client", CLIENT, "ask", "127.0.0.1", port, env=LIFT, stdin=inputs[0].file)
+    for proc in server, client:
+        run.wait_until(lambda proc=proc: proc.log().accelerated(port) > 0, f"{proc.name} to be accelerated", proc=client)
+    calls = [re.search(r": accelerated: .* after (\d+) sends", text) for text in client.log().lines]
+    assert [match for match in calls if match and int(match[1]) < 1000], client.log().lines
+    inputs[1].go_on()
+    filler.ok()
+    accelerated(server, client, port)
 
 
 def test_the_library_on_one_side(start, port):

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/offload/meeting.hpp"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +41,11 @@ namespace {
 constexpr std::int64_t kMeetNs = 1'000'000'000;      // a name is there for so long, and a request waits for its answer
 constexpr std::int64_t kIntroduceNs = 5'000'000'000; // longer than vmad waits
 constexpr unsigned kNames = 8;                       // of a socket's: others may have taken some of them
-constexpr unsigned kMostAtOnce = 32;                 // sockets that listen, or wait for an answer
+// Attempts at a time that listen or wait for an answer, and as many that vmad was asked about. What each holds is one
+// descriptor and an entry of a list: one user may have half of them.
+constexpr unsigned kMostAtOnce = 64;
+constexpr const char *kTooMany = "too many meetings at a time";
+constexpr const char *kNamesTaken = "another user has taken the names by which the peer would find us";
 constexpr int kBacklog = 16;
 constexpr std::uint32_t kHelloMagic = 0x31474d56; // "VMG1"
 
@@ -54,23 +60,59 @@ struct Name {
     socklen_t length = 0;
 };
 
-Name name_of(std::uint64_t cookie, unsigned number)
+// Of a connection's, by the connector's socket. Cookies and inode numbers are counters, so who wanted to have the names
+// of a connection that is yet to come would need them for each port that the kernel may choose for it.
+Name name_of(const Peer &connector, const sockaddr_in6 &from, const sockaddr_in6 &to, unsigned number)
 {
     Name name;
     name.address.sun_family = AF_UNIX;
     char *const text = name.address.sun_path + 1;
-    const int n = snprintf(text, sizeof name.address.sun_path - 1, "vma1/t%llx.%u",
-                           static_cast<unsigned long long>(cookie), number);
+    const int n = snprintf(text, sizeof name.address.sun_path - 1, "vma2/t%llx.%x.%u.%u.%u",
+                           static_cast<unsigned long long>(connector.cookie), connector.inode, ntohs(from.sin6_port),
+                           ntohs(to.sin6_port), number);
     name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));
     return name;
 }
 
-unsigned open_attempts()
+// Whose share of the places an attempt has: the peer's user, who is not known before vmad has answered. Until then it
+// is the peer's address, which is a container's.
+bool is_one_party(const Stream &a, const Stream &b)
 {
-    unsigned count = 0;
-    for (const Stream *s = g_connections.attempts; s != nullptr; s = s->next_live)
-        count += s->guest ? 1 : 0;
-    return count;
+    return a.by_broker ? IN6_ARE_ADDR_EQUAL(&a.addresses.peer.sin6_addr, &b.addresses.peer.sin6_addr)
+                       : a.peer_user == b.peer_user;
+}
+
+// Nobody gets as many as are free, so that there is something left for whoever comes next.
+bool has_place(const Stream &s)
+{
+    unsigned open = 0;
+    unsigned same = 0;
+    for (const Stream *other = g_connections.attempts; other != nullptr; other = other->next_live) {
+        if (!other->guest || other->by_broker != s.by_broker)
+            continue;
+        ++open;
+        same += is_one_party(*other, s) ? 1 : 0;
+    }
+    return open + same < kMostAtOnce;
+}
+
+// What is in the way may be gone soon.
+void stay_for_now(Stream &s, const char *reason)
+{
+    constexpr std::uint32_t kMostDoublings = 7; // of the calls until the next attempt
+    try_later(s, kMostDoublings);
+    if (s.kernel_reason == reason)
+        return;
+    s.kernel_reason = reason;
+    tell_way(s);
+}
+
+void forget_what_was_in_the_way(Stream &s)
+{
+    if (s.kernel_reason != kTooMany && s.kernel_reason != kNamesTaken)
+        return;
+    s.kernel_reason = nullptr;
+    tell_way(s);
 }
 
 void begin_waiting(Stream &s, std::int64_t patience_ns)
@@ -103,13 +145,13 @@ bool connect_over(Stream &s, const fi_vma_link &link, std::uint64_t cookie)
 }
 
 // -1: errno says why.
-int listen_for(std::uint64_t cookie)
+int listen_for(const Peer &own, const Addresses &addresses)
 {
     const int fd = libc::make_private(libc::real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -1;
     for (unsigned number = 0; number < kNames; ++number) {
-        const Name name = name_of(cookie, number);
+        const Name name = name_of(own, addresses.local, addresses.peer, number);
         if (libc::real.bind(fd, reinterpret_cast<const sockaddr *>(&name.address), name.length) == 0) {
             if (libc::real.listen(fd, kBacklog) == 0)
                 return fd;
@@ -131,22 +173,26 @@ bool is_of(int socket, uid_t user)
     return libc::real.getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == user;
 }
 
-// The connector's listener, past names that somebody else has taken. -1: it isn't there.
-int reach(std::uint64_t cookie, uid_t user)
+// The connector's listener. All names are tried, past those that somebody else has taken: of one who doesn't listen at
+// his the kernel says the same as of a name that nobody has. -1: it isn't there.
+int reach(const Stream &s)
 {
+    const Peer connector = {s.peer_cookie, s.peer_inode, s.peer_user};
+    int fd = -1;
     for (unsigned number = 0; number < kNames; ++number) {
-        const int fd = libc::make_private(libc::real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (fd < 0)
+            fd = libc::make_private(libc::real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (fd < 0)
             return -1;
-        const Name name = name_of(cookie, number);
-        const bool there = libc::real.connect(fd, reinterpret_cast<const sockaddr *>(&name.address), name.length) == 0;
-        if (there && is_of(fd, user))
+        const Name name = name_of(connector, s.addresses.peer, s.addresses.local, number);
+        if (libc::real.connect(fd, reinterpret_cast<const sockaddr *>(&name.address), name.length) != 0)
+            continue; // with the same socket
+        if (is_of(fd, s.peer_user))
             return fd;
-        const bool nobody = !there && errno == ECONNREFUSED;
-        libc::close_private(fd);
-        if (nobody)
-            return -1;
+        libc::close_private(std::exchange(fd, -1));
     }
+    if (fd >= 0)
+        libc::close_private(fd);
     return -1;
 }
 
@@ -155,12 +201,9 @@ void offer_a_name(Stream &s, int fd)
     Peer own = {};
     if (!identify_own(fd, own))
         return try_later(s);
-    const int socket = listen_for(own.cookie);
-    if (socket < 0) {
-        if (errno == EADDRINUSE)
-            stay_on_kernel(s, "another user has taken the names by which the peer would find us");
-        return try_later(s);
-    }
+    const int socket = listen_for(own, s.addresses);
+    if (socket < 0)
+        return errno == EADDRINUSE ? stay_for_now(s, kNamesTaken) : try_later(s);
     if (!give_link(&engine_objects().pep->fid, {socket, 0, s.index}))
         return try_later(s);
     s.attempt.cookie = own.cookie;
@@ -171,7 +214,7 @@ void offer_a_name(Stream &s, int fd)
 
 void go_to_the_name(Stream &s, int fd)
 {
-    const int socket = reach(s.peer_cookie, s.peer_user);
+    const int socket = reach(s);
     try_later(s);
     if (socket < 0)
         return;
@@ -208,6 +251,7 @@ bool find_peer(Stream &s, int fd)
     s.guest = peer.user != ::geteuid();
     s.peer_user = peer.user;
     s.peer_cookie = peer.cookie;
+    s.peer_inode = peer.inode;
     if (!s.guest)
         return true;
     tell_peer_user(s, peer.user);
@@ -307,8 +351,11 @@ void hear_broker()
 
 void meet(Stream &s, int fd)
 {
-    if (s.attempt.open || open_attempts() >= kMostAtOnce)
+    if (s.attempt.open)
         return try_later(s);
+    if (!has_place(s))
+        return stay_for_now(s, kTooMany);
+    forget_what_was_in_the_way(s);
     if (!engine_start())
         return refuse_without_engine(s);
     claim_ring_for_guests(s);

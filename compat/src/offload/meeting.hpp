@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How two processes of different users find each other, without daemon or privilege: the connector listens for a while
-// at an abstract name made of its socket's cookie, which the kernel tells the acceptor; each then shows that it holds
-// its end (doc/rendezvous.md, doc/trust.md). The offload lock is held.
+// at an abstract name made of the ports and its socket's cookie and inode number, which the kernel tells the acceptor;
+// each then shows that it holds its end (doc/rendezvous.md, doc/trust.md). The offload lock is held.
 #pragma once
 
 #include <sys/types.h>

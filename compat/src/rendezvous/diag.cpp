@@ -163,6 +163,7 @@ PeerAnswer find_other_end(int fd, const Addresses &addresses, Peer &out)
     if (m.idiag_inode == 0)
         return PeerAnswer::kNotYet;
     out.cookie = std::uint64_t{m.id.idiag_cookie[1]} << 32 | m.id.idiag_cookie[0];
+    out.inode = m.idiag_inode;
     out.user = m.idiag_uid;
     return PeerAnswer::kHere;
 }

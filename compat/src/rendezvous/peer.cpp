@@ -36,6 +36,7 @@ bool identify_own(int fd, Peer &out)
     out.cookie = libc::read_cookie(fd);
     if (out.cookie == 0 || ::fstat(fd, &st) != 0)
         return false;
+    out.inode = static_cast<std::uint32_t>(st.st_ino);
     out.user = st.st_uid;
     return true;
 }

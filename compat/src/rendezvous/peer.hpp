@@ -13,6 +13,7 @@ namespace vma::sock {
 
 struct Peer {
     std::uint64_t cookie = 0; // SO_COOKIE
+    std::uint32_t inode = 0;  // of the socket's
     uid_t user = 0;           // as this process sees users
 };
 

@@ -55,6 +55,7 @@ public:
     Racy<bool> guest = false;           // likewise: it is another user's, see doc/trust.md
     uid_t peer_user = 0;                // likewise; offload lock
     std::uint64_t peer_cookie = 0;      // likewise: SO_COOKIE of the other end
+    std::uint32_t peer_inode = 0;       // likewise: its inode number
     bool by_broker = false;             // likewise: vmad may know it, this network namespace doesn't
     Racy<bool> was_accelerated = false; // it had an endpoint: its peer can have one
     std::atomic<bool> send_shut{false};

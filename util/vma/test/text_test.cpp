@@ -113,14 +113,27 @@ void drop_in(void **)
 // Of the texts that the library and the counters have, those that a user meets most.
 void reasons(void **)
 {
-    for (const char *const reason :
-         {"3 sends and receives, VMA_LIFT_AFTER is 32", "no accelerated peer was found", "it listens",
-          "the other end is user 7's, who did not come to the meeting",
-          "the peer is another user's (VMA_OTHER_USERS=0)",
-          "the peer is on another host, or in another network namespace (vmad: not running)",
-          "the peer is on another host", "a rule of libvma.conf says os", "io_uring", "fork", "system call filter",
-          "the directory of offers can't be used", "no endpoint could be opened", "SO_RCVLOWAT", "descriptor 0, 1 or 2",
-          "another program holds it too", "too many connections are accelerated", "TCP_ULP", "splice"})
+    for (const char *const reason : {"3 sends and receives, VMA_LIFT_AFTER is 32",
+                                     "no accelerated peer was found",
+                                     "it listens",
+                                     "the other end is user 7's, who did not come to the meeting",
+                                     "the peer is another user's (VMA_OTHER_USERS=0)",
+                                     "the peer is on another host, or in another network namespace (vmad: not running)",
+                                     "the peer is on another host",
+                                     "a rule of libvma.conf says os",
+                                     "io_uring",
+                                     "fork",
+                                     "system call filter",
+                                     "the directory of offers can't be used",
+                                     "no endpoint could be opened",
+                                     "SO_RCVLOWAT",
+                                     "descriptor 0, 1 or 2",
+                                     "another user has taken the names by which the peer would find us",
+                                     "too many meetings at a time",
+                                     "another program holds it too",
+                                     "too many connections are accelerated",
+                                     "TCP_ULP",
+                                     "splice"})
         if (*what_to_do(reason) == '\0') {
             print_error("%s\n", reason);
             UNIT_FAIL("nothing is said about this reason");
