@@ -26,7 +26,7 @@ SO_COOKIE = 57
 NAMES = 8  # of a connection
 PLACES = 32  # of meetings with one user, at a time
 COOKIES = 4096  # that a processor takes for itself at a time
-TO_COME = 700  # connections whose names somebody has
+TO_COME = 700  # connections whose names somebody has, or fewer where he may not have as many descriptors
 
 
 def line(number):
@@ -142,14 +142,16 @@ def ahead(port):
     """Cookies are counters, one for each processor. The names are those of the library that had no ports in them, and of its follower."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    processors = os.sched_getaffinity(0)
+    to_come = min(TO_COME, (most - 100) // (2 * NAMES * len(processors)))
     kept = []
-    for processor in os.sched_getaffinity(0):
+    for processor in processors:
         os.sched_setaffinity(0, [processor])
         cookie = 0
-        while cookie % COOKIES == 0 or cookie % COOKIES > COOKIES - TO_COME:
+        while cookie % COOKIES == 0 or cookie % COOKIES > COOKIES - to_come:
             with socket.socket() as sock:
                 cookie, inode = cookie_of(sock), os.fstat(sock.fileno()).st_ino
-        for later in range(TO_COME):
+        for later in range(to_come):
             for number in range(NAMES):
                 kept.append(holder_of(f"vma1/t{cookie + later:x}.{number}"))
                 kept.append(holder_of(name_of(cookie + later, inode + later, 32768, port, number)))
