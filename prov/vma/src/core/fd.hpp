@@ -44,6 +44,10 @@ public:
     void reset() noexcept;
     // Gives the descriptor away; it is no longer closed at fork.
     [[nodiscard]] int release() noexcept;
+    // It stays ours, and closed at fork, but nobody closes it here.
+    void leave_open() noexcept { fd_ = -1; }
+    // False also in a child of the process that made it.
+    bool is_of_this_process() const noexcept { return fd_ >= 0 && generation_ == fork_generation(); }
 
 private:
     int fd_ = -1;

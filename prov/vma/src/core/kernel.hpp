@@ -176,6 +176,11 @@ inline int setsockopt(int fd, int level, int name, const void *value, socklen_t 
     return call(SYS_setsockopt, fd, level, name, value, length);
 }
 
+inline int shutdown(int fd, int how) noexcept
+{
+    return call(SYS_shutdown, fd, how);
+}
+
 inline ssize_t send(int fd, const void *bytes, std::size_t length, int flags) noexcept
 {
     return call<ssize_t>(SYS_sendto, fd, bytes, length, flags, nullptr, 0);

@@ -14,79 +14,13 @@
 
 #include "local/cm/message.hpp"
 #include "local/msg/endpoint.hpp"
-#include "prov/vma/test/local/cm_pair.hpp"
-#include "prov/vma/test/local/tcp_pair.hpp"
-#include "rdma/fi_ext_vma.h"
+#include "prov/vma/test/local/guest_meeting.hpp"
 
 namespace {
 
 using namespace vma::test;
 using namespace vma;
 using vma::core::UniqueFd;
-
-struct Ends {
-    UniqueFd a;
-    UniqueFd b;
-    explicit Ends(int type = SOCK_SEQPACKET)
-    {
-        int pair[2];
-        assert_int_equal(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair), 0);
-        a = UniqueFd(pair[0]);
-        b = UniqueFd(pair[1]);
-    }
-};
-
-int give(fid_t fid, unsigned option, int socket, std::uint64_t id = 0)
-{
-    const fi_vma_link link{socket, 0, id};
-    return fi_setopt(fid, FI_OPT_ENDPOINT, static_cast<int>(option), &link, sizeof link);
-}
-
-// On success it is the provider's.
-void hand_over(fid_t fid, UniqueFd &socket, std::uint64_t id = 0)
-{
-    assert_int_equal(give(fid, FI_OPT_VMA_LINK, socket.get(), id), 0);
-    static_cast<void>(socket.release());
-}
-
-struct Meeting {
-    const OwnDirectory directory;
-    Net client;
-    Net server;
-    ofi::Address address;
-    fid_pep *pep = server.listen(address);
-    const TcpPair tcp;
-
-    fid_ep *ask(UniqueFd &link)
-    {
-        fid_ep *const ep = client.endpoint();
-        assert_int_equal(stand_beside(ep, tcp.client), 0);
-        hand_over(&ep->fid, link);
-        assert_int_equal(fi_connect(ep, nullptr, "hello", 5), 0);
-        return ep;
-    }
-    fid_ep *answer(const Event &request) { return answer(request, tcp.server); }
-    fid_ep *answer(const Event &request, const UniqueFd &socket)
-    {
-        expect(request, FI_CONNREQ, &pep->fid);
-        assert_string_equal(request.data.c_str(), "hello");
-        fid_ep *const ep = server.endpoint(request.info.get());
-        assert_int_equal(stand_beside(ep, socket), 0);
-        assert_int_equal(fi_accept(ep, nullptr, 0), 0);
-        return ep;
-    }
-    void talk(fid_ep *from, fid_ep *to)
-    {
-        char in[8] = {};
-        assert_int_equal(fi_recv(to, in, sizeof in, nullptr, 0, nullptr), 0);
-        assert_int_equal(fi_send(from, "1234567", 8, nullptr, 0, nullptr), 0);
-        fi_cq_data_entry entry{};
-        while (fi_cq_read(server.cq, &entry, 1) != 1)
-            static_cast<void>(fi_cq_read(client.cq, &entry, 1));
-        assert_string_equal(in, "1234567");
-    }
-    ~Meeting() { assert_int_equal(fi_close(&pep->fid), 0); }
-};
 
 void a_guest_meets_over_a_pair(void **)
 {
@@ -101,37 +35,6 @@ void a_guest_meets_over_a_pair(void **)
     assert_non_null(vma::local::Endpoint::from(passive).guest);
     m.talk(active, passive);
     close_all({&active->fid, &passive->fid});
-}
-
-const pid_t g_maker = getpid(); // who names the meeting, also for its children
-
-sockaddr_un abstract_name(socklen_t &length)
-{
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "vma-guest-link-test-%d", g_maker);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));
-    return name;
-}
-
-UniqueFd listening()
-{
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    socklen_t length = 0;
-    const sockaddr_un name = abstract_name(length);
-    assert_int_equal(bind(socket.get(), reinterpret_cast<const sockaddr *>(&name), length), 0);
-    assert_int_equal(listen(socket.get(), 64), 0);
-    return socket;
-}
-
-UniqueFd reached()
-{
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    socklen_t length = 0;
-    const sockaddr_un name = abstract_name(length);
-    if (connect(socket.get(), reinterpret_cast<const sockaddr *>(&name), length) != 0)
-        socket.reset();
-    return socket;
 }
 
 void a_guest_meets_at_a_name(void **)

@@ -12,6 +12,7 @@
 #include "local/cm/pep.hpp"
 #include "local/cm/possession.hpp"
 #include "local/msg/endpoint.hpp"
+#include "local/strangers.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/ops.hpp"
@@ -22,7 +23,10 @@ namespace vma::local {
 using Phase = CmState::Phase;
 
 CmState::CmState() noexcept = default;
-CmState::~CmState() = default;
+CmState::~CmState()
+{
+    let_go(std::move(link)); // nobody asked by it
+}
 
 namespace {
 

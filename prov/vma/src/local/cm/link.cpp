@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -13,6 +14,7 @@
 #include "core/log.hpp"
 #include "local/cm/manager.hpp"
 #include "local/segment.hpp"
+#include "local/strangers.hpp"
 #include "vma/passed.hpp"
 
 namespace vma::local {
@@ -31,23 +33,12 @@ LinkMessage hello(const std::uint64_t *nonce) noexcept
     return message;
 }
 
-// What can be closed without asking anybody: of a guest's descriptors nothing else is.
-bool is_harmless(int fd) noexcept
-{
-    const int flags = core::kernel::fcntl(fd, F_GETFL);
-    return is_sealed_memory(fd) || (flags >= 0 && (flags & O_PATH) != 0) ||
-           (socket_number(fd) != 0 && is_unix_socket(fd));
-}
-
 // Descriptors of a received packet. More than an offer's are closed and make the count wrong.
-// Those of a guest that may not be closed are left as they are; `harmless` says whether there was none.
-unsigned take_fds(const msghdr &header, LinkFds &fds, bool guest, bool &harmless) noexcept
+unsigned take_fds(const msghdr &header, LinkFds &fds) noexcept
 {
     unsigned count = 0;
     each_passed(header, [&](int fd) {
-        if (guest && !is_harmless(fd))
-            harmless = false;
-        else if (count < kLinkFdCount)
+        if (count < kLinkFdCount)
             fds[count] = core::adopt_fd(fd);
         else
             core::kernel::close(fd);
@@ -107,6 +98,8 @@ Link::~Link()
         manager_.unwatch(socket_.get());
     if (guest() != 0 && !was_introduced() && peer_pid_ != 0)
         manager_.forget_guest(peer_uid_, peer_pid_);
+    if (!is_this_users_)
+        let_go(std::move(socket_));
 }
 
 bool Link::start() noexcept
@@ -140,6 +133,7 @@ bool Link::check_peer() noexcept
         return false;
     peer_pid_ = peer.pid;
     peer_uid_ = peer.uid;
+    is_this_users_ = guest() == 0;
     if (judged)
         origin_.guest = manager_.number_of_guest(peer.uid, peer.pid, guest());
     return true;
@@ -281,8 +275,37 @@ bool Link::is_well_formed(const LinkMessage &message, std::size_t length, int fl
     return fds_lost || fd_count == expected;
 }
 
+Link::Received Link::receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept
+{
+    StrangersMessage got;
+    switch (take_from_stranger(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), fds, got)) {
+    case Taken::nothing:
+        return Received::nothing;
+    case Taken::refused: // which happens once for a user
+        if (was_introduced())
+            manager_.take_nobody_introduced();
+        else
+            manager_.ban(peer_uid_);
+        return Received::violation;
+    case Taken::message: {
+        std::swap(fds[kGuestFdCount], fds[kFdVoucher]);
+        bool none_is_lost = false;
+        return is_well_formed(message, got.length, got.flags, got.fd_count, none_is_lost) ? Received::message
+                                                                                          : Received::violation;
+    }
+    case Taken::lost:
+        VMA_WARN(ep_ctrl, "no descriptors left for what process %d of user %u sends: its link is closed",
+                 static_cast<int>(peer_pid_), peer_uid_);
+        [[fallthrough]];
+    default:
+        return Received::end;
+    }
+}
+
 Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept
 {
+    if (guest() != 0)
+        return receive_of_guest(message, fds);
     iovec payload{&message, sizeof(message)};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kLinkFdCount)];
     msghdr header{};
@@ -292,7 +315,6 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
     header.msg_controllen = sizeof(control);
     ssize_t length;
     unsigned fd_count;
-    bool harmless = true;
     {
         const core::ForkGuard guard; // nor may a child be born with descriptors that nobody knows yet
         do {
@@ -301,17 +323,8 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
         } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
         if (length < 0)
             return errno == EAGAIN ? Received::nothing : Received::end;
-        fd_count = take_fds(header, fds, guest() != 0, harmless);
+        fd_count = take_fds(header, fds);
     }
-    if (!harmless) { // which happens once for a user
-        if (was_introduced())
-            manager_.take_nobody_introduced();
-        else
-            manager_.ban(peer_uid_);
-        return Received::violation;
-    }
-    if (guest() != 0)
-        std::swap(fds[kGuestFdCount], fds[kFdVoucher]);
     if (length == 0)
         return Received::end;
     return is_well_formed(message, static_cast<std::size_t>(length), header.msg_flags, fd_count, fds_lost)

@@ -82,6 +82,7 @@ private:
     enum class Received { message, nothing, end, violation };
     enum class Sent { yes, later, never };
 
+    Received receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept;
     Received receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept;
     bool is_well_formed(const LinkMessage &message, std::size_t length, int flags, unsigned fd_count,
                         bool &fds_lost) noexcept;
@@ -102,6 +103,7 @@ private:
     SocketInode peers_end_ = 0; // once it was asked for
     std::uint32_t watched_ = 0;
     Origin origin_;
+    bool is_this_users_ = false; // who made the other end, which no guest is to us
     bool hello_received_ = false;
     bool cma_ok_ = false;
     CmaMark mark_{};

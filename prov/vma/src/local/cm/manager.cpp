@@ -20,6 +20,7 @@
 #include "local/msg/endpoint.hpp"
 #include "local/msg/srx.hpp"
 #include "local/queue.hpp"
+#include "local/strangers.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/memory/mr.hpp"
 #include "rdm/open.hpp"
@@ -164,8 +165,10 @@ std::uint16_t ConnectionManager::ephemeral_port() noexcept
 Link *ConnectionManager::add_link(core::UniqueFd socket, const Link::Origin &origin) noexcept
 {
     std::unique_ptr<Link> link(new (std::nothrow) Link(*this, std::move(socket), origin));
-    if (!link || !link->start())
+    if (!link || !link->start()) {
+        let_go(std::move(socket)); // where there is no memory for a link
         return nullptr;
+    }
     Link *raw = link.get();
     links_.emplace(raw, std::move(link));
     return raw;
@@ -180,8 +183,10 @@ Link *ConnectionManager::guest_link(core::UniqueFd socket, bool initiator, Passi
                                     std::uint64_t number) noexcept
 {
     constexpr std::uint64_t kIntroduced = std::uint64_t{1} << 63; // never the number of another one
-    if (number != 0 && !takes_introduced_)
+    if (too_many_left_open() || (number != 0 && !takes_introduced_)) {
+        let_go(std::move(socket));
         return nullptr;
+    }
     drop_idle_guests();
     const std::uint64_t guest = number != 0 ? number | kIntroduced : ++guests_;
     return add_link(std::move(socket), {.initiator = initiator, .guest = guest, .introduced = number != 0, .pep = pep});

@@ -65,7 +65,8 @@ public:
     void unwatch(int fd) noexcept;
     void adopt_socket(core::UniqueFd socket) noexcept; // a listener accepted it
     // A link that was not made by the directory: the peer may be another user's. `pep`: whom it may ask for, unless
-    // this process is who asks. nullptr: there is no memory, or no room in the set; a line was logged.
+    // this process is who asks. nullptr: there is no memory, or no room in the set, and a line was logged, or nobody is
+    // a guest any more (vma/strangers.hpp). The socket is used up.
     // `number`: of an introduced one's process, else 0.
     Link *guest_link(core::UniqueFd socket, bool initiator, PassiveEndpoint *pep, std::uint64_t number = 0) noexcept;
     // Links of one process share a doorbell, so they have one number; a process that can't be told from others (of

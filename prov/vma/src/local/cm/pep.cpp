@@ -14,6 +14,7 @@
 #include "core/log.hpp"
 #include "core/mutex.hpp"
 #include "local/cm/manager.hpp"
+#include "local/strangers.hpp"
 #include "ofi/info/attr.hpp"
 #include "ofi/passive_endpoint.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -91,6 +92,7 @@ GuestListener::~GuestListener()
 {
     if (watched_)
         pep_.manager.unwatch(socket_.get());
+    let_go_of_listener(std::move(socket_));
 }
 
 bool GuestListener::start() noexcept
@@ -102,7 +104,7 @@ bool GuestListener::start() noexcept
 // Without a descriptor the guest waits in the socket's queue: it tries again, or gives up.
 void GuestListener::on_ready(std::uint32_t) noexcept
 {
-    for (int i = 0; i < kLinksAtOnce; ++i) {
+    for (int i = 0; i < kLinksAtOnce && !too_many_left_open(); ++i) {
         core::UniqueFd socket = core::make_fd(
             [this] { return core::kernel::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
         if (socket)
@@ -110,6 +112,8 @@ void GuestListener::on_ready(std::uint32_t) noexcept
         else if (errno != EINTR && errno != ECONNABORTED)
             return;
     }
+    if (too_many_left_open() && std::exchange(watched_, false))
+        pep_.manager.unwatch(socket_.get());
 }
 
 PassiveEndpoint::PassiveEndpoint(ConnectionManager &owner) noexcept : manager(owner), backlog(kDefaultBacklog) {}
@@ -183,7 +187,9 @@ int PassiveEndpoint::add_link(const fi_vma_link &link) noexcept
     std::unique_ptr<GuestListener> made;
     if (kind == LinkSocket::connected) {
         const std::uint64_t number = introduced ? link.id : 0;
-        return manager.guest_link(take_link_socket(link.socket), false, this, number) != nullptr ? 0 : -FI_ENOMEM;
+        // One that can't be kept ends at once, as if the peer had ended it: its number is the program's no more.
+        static_cast<void>(manager.guest_link(take_link_socket(link.socket), false, this, number));
+        return 0;
     }
     made.reset(new (std::nothrow) GuestListener(*this, take_link_socket(link.socket), link.id));
     if (!made)
