@@ -11,6 +11,7 @@
 
 #include "core/kernel.hpp"
 #include "local/queue.hpp"
+#include "local/strangers.hpp"
 
 namespace vma::local {
 
@@ -28,8 +29,17 @@ int GuestDoorbell::open() noexcept
     }
     if (!ours_ || !theirs_)
         return -errno;
+    let_rights_in(ours_.get(), false, kStrangersCalls);
+    const int on = 1; // an urgent byte would be passed over by a read, with the descriptors that it brings
+    if (core::kernel::setsockopt(ours_.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof on) != 0)
+        return -errno;
     page_ = reinterpret_cast<DoorbellPage *>(memory_.mapping.data());
     return 0;
+}
+
+GuestDoorbell::~GuestDoorbell()
+{
+    let_go(std::move(ours_));
 }
 
 int GuestDoorbell::allocate_bit(std::uint32_t bit) noexcept
@@ -45,34 +55,62 @@ int GuestDoorbell::allocate_bit(std::uint32_t bit) noexcept
     return static_cast<int>(index);
 }
 
-// An honest guest counts in its page before it rings, so most sleeps end without a call for it. One that rings without
-// a count keeps us awake until the next look.
-bool GuestDoorbell::drain() noexcept
+namespace {
+
+// What rings in the bell, which stays there if it brings descriptors: a read that has no room for those would close
+// them. 0: the guest has ended it, or that is the case; -1: nothing.
+ssize_t hear(int bell) noexcept
 {
-    constexpr unsigned kLook = 16; // sleeps
-    const std::uint64_t wakes = page_->wakes.load(std::memory_order_relaxed);
-    if (wakes == seen_wakes_ && ++sleeps_ % kLook != 0)
-        return false;
-    seen_wakes_ = wakes;
-    const int saved = errno;
     char bytes[64];
     iovec part{bytes, sizeof bytes};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    const bool rang = core::kernel::recvmsg(ours_.get(), &message, MSG_DONTWAIT) > 0;
+    const ssize_t seen = core::kernel::recvmsg(bell, &message, MSG_PEEK | MSG_DONTWAIT);
+    if (seen > 0 && (message.msg_flags & MSG_CTRUNC) != 0)
+        return 0;
+    if (seen <= 0)
+        return seen;
+    part.iov_len = static_cast<std::size_t>(seen);
+    return core::kernel::recvmsg(bell, &message, MSG_DONTWAIT);
+}
+
+} // namespace
+
+// An honest guest counts in its page before it rings, so most sleeps end without a call for it. One that rings without
+// a count keeps us awake until the next look.
+bool GuestDoorbell::drain(Queue &queue) noexcept
+{
+    constexpr unsigned kLook = 16; // sleeps
+    if (deaf_)
+        return false;
+    const std::uint64_t wakes = page_->wakes.load(std::memory_order_relaxed);
+    if (wakes == seen_wakes_ && ++sleeps_ % kLook != 0)
+        return false;
+    seen_wakes_ = wakes;
+    const int saved = errno;
+    const ssize_t heard = hear(ours_.get());
+    deaf_ = heard == 0;
+    if (deaf_)
+        queue.unwatch_fd(ours_.get());
     errno = saved;
-    return rang;
+    return heard > 0;
 }
 
 GuestDoorbells::~GuestDoorbells() = default;
 
-int GuestDoorbells::use(std::uint64_t process, GuestDoorbell *&out) noexcept
+bool GuestDoorbells::has_place_for(uid_t user) const noexcept
+{
+    const auto has = std::count_if(list_.begin(), list_.end(), [user](const auto &one) { return one->user == user; });
+    return static_cast<std::size_t>(has) < kMost - list_.size();
+}
+
+int GuestDoorbells::use(std::uint64_t process, uid_t user, GuestDoorbell *&out) noexcept
 {
     const auto known =
         std::find_if(list_.begin(), list_.end(), [process](const auto &one) { return one->process == process; });
     if (known == list_.end()) {
-        if (list_.size() == kMost)
+        if (!has_place_for(user))
             return -FI_ENOSPC;
         std::unique_ptr<GuestDoorbell> made(new (std::nothrow) GuestDoorbell);
         int error = made ? made->open() : -FI_ENOMEM;
@@ -81,6 +119,7 @@ int GuestDoorbells::use(std::uint64_t process, GuestDoorbell *&out) noexcept
         if (error != 0)
             return error;
         made->process = process;
+        made->user = user;
         out = made.get();
         list_.push_back(std::move(made));
         ++count_;
@@ -112,7 +151,7 @@ bool GuestDoorbells::disarm() noexcept
     bool rang = false;
     for (const auto &one : list_) {
         one->disarm();
-        rang |= one->drain();
+        rang |= one->drain(queue_);
     }
     return rang;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <sys/types.h>
 #include <vector>
 
 #include "core/fd.hpp"
@@ -23,6 +24,7 @@ class GuestDoorbell
 public:
     // 0 or a negative fi_errno.
     int open() noexcept;
+    ~GuestDoorbell(); // the guest can have put anything into its end
 
     int memory_fd() const noexcept { return memory_.fd.get(); }
     int bell_fd() const noexcept
@@ -54,10 +56,13 @@ public:
 
     void arm(std::uint64_t sleep) noexcept { page_->sleeping.store(sleep, std::memory_order_relaxed); } // then a fence
     void disarm() noexcept { page_->sleeping.store(0, std::memory_order_relaxed); }
-    bool drain() noexcept; // whether the bell had rung
+    // Whether the bell had rung. A guest that puts descriptors into it, or ends it, is heard no more: it leaves the
+    // queue's set, in which it would ring for ever.
+    bool drain(Queue &queue) noexcept;
 
     std::uint64_t process = 0; // its number
-    unsigned users = 0;        // endpoints
+    uid_t user = 0;
+    unsigned users = 0; // endpoints
 
 private:
     static constexpr std::uint32_t kNobody = UINT32_MAX;
@@ -69,6 +74,7 @@ private:
     DoorbellPage *page_ = nullptr;
     std::uint64_t seen_wakes_ = 0; // of the page's, which the guest counts
     unsigned sleeps_ = 0;
+    bool deaf_ = false;               // the bell is heard no more
     std::vector<std::uint32_t> bits_; // of the queue, by those of the page
 };
 
@@ -80,10 +86,11 @@ public:
     ~GuestDoorbells();
 
     bool any() const noexcept { return count_ != 0; }
-    // The process's doorbell, with one user more. 0, or a negative fi_errno: -FI_EOPNOTSUPP where the program has a
-    // bare wait descriptor, which no bell can join, -FI_ENOSPC where there are kMost: each read looks at all.
-    static constexpr std::size_t kMost = 64;
-    int use(std::uint64_t process, GuestDoorbell *&out) noexcept;
+    // The doorbell of that process of that user, with one endpoint more. 0, or a negative fi_errno: -FI_EOPNOTSUPP
+    // where the program has a bare wait descriptor, which no bell can join, -FI_ENOSPC where the user has as many as
+    // are left for others of the kMost: each read looks at all, and no user takes the last one.
+    static constexpr std::size_t kMost = 128;
+    int use(std::uint64_t process, uid_t user, GuestDoorbell *&out) noexcept;
     void release(GuestDoorbell &doorbell) noexcept; // one user less
 
     bool rung() const noexcept { return count_ != 0 && any_rung(); }
@@ -106,6 +113,8 @@ public:
     bool disarm() noexcept; // whether a bell had rung
 
 private:
+    bool has_place_for(uid_t user) const noexcept;
+
     Queue &queue_;
     std::size_t count_ = 0; // of the list: one word to look at for queues without guests
     std::vector<std::unique_ptr<GuestDoorbell>> list_;

@@ -149,7 +149,7 @@ int ConnectionManager::send_request(Connection &connection) noexcept
     LinkMessage &message = *connection.request;
     int fds[kLinkFdCount];
     core::UniqueFd voucher;
-    error = connection.endpoint->make_offer(message.offer, fds, link->guest());
+    error = connection.endpoint->make_offer(message.offer, fds, link->guest(), link->peer_uid());
     if (error == 0)
         error = vouch(*connection.endpoint, *link, message, voucher);
     fds[kFdVoucher] = voucher.get();
@@ -188,22 +188,23 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
     put_data(message, data, length);
     int fds[kLinkFdCount];
     core::UniqueFd voucher;
-    int error = endpoint.make_offer(message.offer, fds, connection.link->guest());
+    Link &link = *connection.link;
+    int error = endpoint.make_offer(message.offer, fds, link.guest(), link.peer_uid());
     if (error == 0)
-        error = vouch(endpoint, *connection.link, message, voucher);
+        error = vouch(endpoint, link, message, voucher);
     if (error != 0)
         return error;
     fds[kFdVoucher] = voucher.get();
-    error = check_holder(endpoint, *connection.link, std::move(connection.fds[kFdVoucher]));
+    error = check_holder(endpoint, link, std::move(connection.fds[kFdVoucher]));
     if (error != 0) {
         endpoint.cm.phase = CmState::Phase::closed;
         reject(connection, RejectReason::protocol, nullptr, 0);
         return error;
     }
-    error = endpoint.attach(connection.offer, connection.fds.data(), connection.link->peer());
+    error = endpoint.attach(connection.offer, connection.fds.data(), link.peer());
     if (error != 0) {
-        VMA_WARN(ep_ctrl, "process %d offers an endpoint that cannot be used: %s",
-                 static_cast<int>(connection.link->peer_pid()), std::strerror(-error));
+        VMA_WARN(ep_ctrl, "process %d offers an endpoint that cannot be used: %s", static_cast<int>(link.peer_pid()),
+                 std::strerror(-error));
         endpoint.cm.phase = CmState::Phase::closed;
         reject(connection, RejectReason::protocol, nullptr, 0);
         return error;

@@ -280,7 +280,7 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
 }
 
 // A page and a bell for that link alone: those of the queue are our own processes'.
-int Endpoint::use_guest_doorbell(std::uint64_t guest_link) noexcept
+int Endpoint::use_guest_doorbell(std::uint64_t guest_link, uid_t user) noexcept
 {
     Queue &queue = *receiver.queue;
     if (sender.queue != &queue)
@@ -288,7 +288,7 @@ int Endpoint::use_guest_doorbell(std::uint64_t guest_link) noexcept
     const core::SpinGuard guard(queue.lock);
     queue.leave_guest(*this);
     GuestDoorbell *doorbell = nullptr;
-    if (const int error = queue.guests.use(guest_link, doorbell))
+    if (const int error = queue.guests.use(guest_link, user, doorbell))
         return error;
     const int taken = doorbell->allocate_bit(bit);
     if (taken < 0) {
@@ -300,11 +300,11 @@ int Endpoint::use_guest_doorbell(std::uint64_t guest_link) noexcept
     return 0;
 }
 
-int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link) noexcept
+int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user) noexcept
 {
     if (!enabled_ || !receiver.segment.fd)
         return -FI_EOPBADSTATE;
-    if (const int error = guest_link != 0 ? use_guest_doorbell(guest_link) : 0)
+    if (const int error = guest_link != 0 ? use_guest_doorbell(guest_link, user) : 0)
         return error;
     offer = {};
     offer.segment_size = receiver.segment.mapping.size();

@@ -50,8 +50,8 @@ public:
     bool shares_receives() const noexcept { return shared_ != nullptr; }
 
     // What the peer needs to reach us. The descriptors are ours and live until release_offer(). After enable().
-    // `guest_link`: the number of its link where the peer is another user's, else 0.
-    int make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link) noexcept;
+    // `guest_link`: the number of its link where the peer is another user's, who is `user`, else 0.
+    int make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user = 0) noexcept;
     // The peer has them: a connection keeps no descriptor of its own.
     void release_offer() noexcept;
     // Joins us with the peer that made this offer; takes the descriptors. Nothing is changed when it fails.
@@ -109,7 +109,7 @@ public:
 
 private:
     friend struct Queue;
-    int use_guest_doorbell(std::uint64_t guest_link) noexcept;
+    int use_guest_doorbell(std::uint64_t guest_link, uid_t user) noexcept;
     int check_offer(const EndpointOffer &peer) const noexcept;
     int open_timer() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;
