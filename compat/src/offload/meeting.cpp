@@ -33,6 +33,7 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/exception.hpp"
+#include "vma/strangers.hpp"
 
 namespace vma::sock {
 
@@ -124,6 +125,20 @@ void begin_waiting(Stream &s, std::int64_t patience_ns)
     engine_wake_helper();
 }
 
+StrangersCalls strangers_calls()
+{
+    return {libc::real.getsockopt, libc::real.setsockopt, libc::real.shutdown, libc::real.recvmsg};
+}
+
+// Whoever has the other end may have sent into it.
+void let_go(int socket)
+{
+    if (socket < 0 || is_safe_to_close(socket, strangers_calls()))
+        libc::close_private(socket);
+    else
+        g_sockets_left_open.fetch_add(1, std::memory_order_relaxed);
+}
+
 // Its socket is the provider's, or closed.
 bool give_link(fid_t fid, const fi_vma_link &link)
 {
@@ -184,12 +199,15 @@ int reach(const Stream &s)
             fd = libc::make_private(libc::real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (fd < 0)
             return -1;
+        let_rights_in(fd, false, strangers_calls());
         const Name name = name_of(connector, s.addresses.peer, s.addresses.local, number);
         if (libc::real.connect(fd, reinterpret_cast<const sockaddr *>(&name.address), name.length) != 0)
             continue; // with the same socket
-        if (is_of(fd, s.peer_user))
+        if (is_of(fd, s.peer_user)) {
+            let_rights_in(fd, true, strangers_calls());
             return fd;
-        libc::close_private(std::exchange(fd, -1));
+        }
+        let_go(std::exchange(fd, -1));
     }
     if (fd >= 0)
         libc::close_private(fd);
@@ -220,7 +238,7 @@ void go_to_the_name(Stream &s, int fd)
         return;
     const bool opened = open_endpoint(s, engine_objects().info, engine_device()) == 0;
     if (!opened || !stand_beside(s, fd)) {
-        libc::close_private(socket);
+        let_go(socket);
         if (opened)
             discard_endpoint(s);
     } else if (connect_over(s, {socket, 0, 0}, s.peer_cookie)) {
@@ -298,7 +316,7 @@ void introduced(Stream &s, BrokerAnswer &answer)
         if (!give_link(&engine_objects().pep->fid, link))
             end_attempt(s);
     } else if (open_endpoint(s, engine_objects().info, engine_device()) != 0) {
-        libc::close_private(answer.socket);
+        let_go(answer.socket);
         end_attempt(s);
     } else if (!connect_over(s, link, a.pair)) {
         end_attempt(s);
@@ -343,7 +361,7 @@ void hear_broker()
             introduced(*s, answer);
             continue;
         }
-        libc::close_private(answer.socket);
+        let_go(answer.socket);
         if (waits)
             not_introduced(*s, answer.what.result);
     }
@@ -351,6 +369,8 @@ void hear_broker()
 
 void meet(Stream &s, int fd)
 {
+    if (too_many_left_open())
+        return stay_on_kernel(s, "other users have left too much in sockets of this process");
     if (s.attempt.open)
         return try_later(s);
     if (!has_place(s))
