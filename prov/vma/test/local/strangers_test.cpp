@@ -194,7 +194,7 @@ void only_what_brings_a_trap_stays_open(void **)
     for (const int type : {SOCK_SEQPACKET, SOCK_STREAM}) {
         Ends ends(type);
         const Ends bell(SOCK_STREAM);
-        for (int i = 0; i < 100; ++i)
+        for (std::size_t i = 0; i < 100; ++i)
             assert_true(send_fds(ends.b.get(), type == SOCK_STREAM ? 5 : i % 3, {}));
         const int number = ends.a.get();
         if (type == SOCK_SEQPACKET)
