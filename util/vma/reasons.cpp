@@ -61,6 +61,7 @@ constexpr Known kKnown[] = {
     {"epoll set", "let the process that uses the set make it, after its forks"},
     {"was made by another user", "have the user who runs the program make the socket"},
     {"has taken the names", "nothing is to be done: it is tried again, and the next connection has other names"},
+    {"other users have left too much", "start the program again; doc/trust.md says what such users do"},
     {"too many meetings", "nothing is to be done: it is tried again"},
     {"rdma-core was being loaded", "let the child of fork() execute a program"},
     {"of what another user", "exchange it as one user"},
