@@ -55,7 +55,7 @@ UringPiece look(const sock::UringReference &uring, std::uint32_t wanted)
 {
     const KeepErrno keep;
     const UringPiece piece = look_at_entries(uring, wanted);
-    if ((piece.count != 0 || wanted == 0) && !uring->proven.load(std::memory_order_relaxed)) [[unlikely]]
+    if (piece.count != 0 && !uring->proven.load(std::memory_order_relaxed)) [[unlikely]]
         sock::prove_uring(uring);
     return piece;
 }
@@ -76,6 +76,8 @@ long enter_read_uring(const sock::UringReference &uring, const Arguments &a)
     std::uint32_t total = 0;
     for (;;) {
         const UringPiece piece = look(uring, wanted - total);
+        if (piece.count == 0 && !sock::find_uring(static_cast<int>(a[0]))) [[unlikely]] // forgotten meanwhile
+            return total != 0 ? static_cast<long>(total) : call(SYS_io_uring_enter, a);
         const bool all = total + piece.count == wanted;
         // What was changed for the kernel is not to stay so for as long as it waits.
         const bool apart = all && waits && piece.done != 0 && least > piece.done;
@@ -210,8 +212,6 @@ long enter_uring(const Arguments &a)
     if (known && !uring->inherited.load(std::memory_order_relaxed)) {
         if (static_cast<std::uint32_t>(a[kWanted]) != 0)
             return enter_read_uring(uring, a);
-        if (!uring->proven.load(std::memory_order_relaxed)) [[unlikely]]
-            look(uring, 0); // who only waits by syscall(), and hands over past it, is found by the counter
     } else {
         const KeepErrno keep;
         sock::ring_seen("an io_uring is entered in a way that the library does not follow");

@@ -32,6 +32,15 @@ public:
             die("io_uring_setup: %s", strerrorname_np(errno));
         map_all();
     }
+    static bool knows(unsigned flags)
+    {
+        io_uring_params wanted = {};
+        wanted.flags = flags;
+        const int made = static_cast<int>(::syscall(SYS_io_uring_setup, 4, &wanted));
+        if (made >= 0)
+            ::close(made);
+        return made >= 0;
+    }
     Uring(const Uring &) = delete;
     Uring &operator=(const Uring &) = delete;
     ~Uring()

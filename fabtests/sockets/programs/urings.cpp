@@ -12,7 +12,7 @@
 //   urings link         a request that waits for another names a number that becomes a socket's
 //   urings close        the io_uring closes an accelerated socket, whose number is given out again
 //   urings threads N    N threads hand over entries to one io_uring
-//   urings unproven     no socket is accelerated before the io_uring is entered; `waits`: with nothing to hand over
+//   urings unproven     no socket is accelerated before the io_uring is entered
 //   urings unentered    nor where it never is
 //   urings resize       its memory is exchanged for more, and it hands over as much as that holds
 //   urings sqpoll, urings set, urings dup, urings fork    what takes all sockets to the kernel
@@ -262,7 +262,7 @@ void threads(int count)
 
 // ---- what takes all sockets to the kernel, or keeps them there
 
-void unproven(const std::string &how)
+void unproven()
 {
     Uring uring(8);
     const Ends ends = connected();
@@ -272,12 +272,8 @@ void unproven(const std::string &how)
     for (const int early : {ends.a, ends.b, messages.a, messages.b})
         if (offload_expected() && Peer().is_offloaded(early))
             die("%d is accelerated, and the io_uring was not entered", early);
-    if (how == "waits") {
-        uring.enter(0, 0);
-    } else {
-        uring.next(IORING_OP_NOP, -1);
-        std::printf("nop: %s\n", name_of(uring.run()));
-    }
+    uring.next(IORING_OP_NOP, -1);
+    std::printf("nop: %s\n", name_of(uring.run()));
     accelerate(ends);
     accelerate(messages);
 }
@@ -292,10 +288,11 @@ void unentered()
     }
 }
 
-// Kernels can where one task alone hands over, and runs what follows.
+// Kernels can where one task alone hands over, and runs what follows (which those before 6.1 don't know).
 void resized()
 {
-    Uring uring(4, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+    constexpr unsigned kOneTask = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+    Uring uring(4, Uring::knows(kOneTask) ? kOneTask : 0);
     uring.next(IORING_OP_NOP, -1);
     uring.run();
     const Ends ends = accelerated();
@@ -384,7 +381,7 @@ const Command kCommands[] = {
     {"link", [](const char *) { link_to_a_number(); }},
     {"close", [](const char *) { close_by_uring(); }},
     {"threads", [](const char *n) { threads(std::atoi(n)); }},
-    {"unproven", [](const char *how) { unproven(how); }},
+    {"unproven", [](const char *) { unproven(); }},
     {"unentered", [](const char *) { unentered(); }},
     {"resize", [](const char *) { resized(); }},
     {"sqpoll", [](const char *) { talk_before_and_after(by_sqpoll); }},
