@@ -297,7 +297,7 @@ def check_reasons():
     for path in sorted((tree.ROOT / "compat/src").rglob("*.[ch]pp")):
         source = uncommented(path.read_text(encoding="utf-8"))
         there |= set(re.findall(r'\b(?:pin|pin_to_kernel|pin_all|stay_on_kernel|refuse_offload|admit_call|admit_option)\([^"();]*"([^"]+)"(?:, (?:heir|Heir::\w+))?\)', source))
-        there |= set(re.findall(r'(?:\bkernel_reason|\*(?:kTooMany|kNoRoom|kSetIsShared|kNotEntered|kNamesTaken)) = "([^"]+)"', source))
+        there |= set(re.findall(r'(?:\bkernel_reason|\*(?:kTooMany|kNoRoom|kSetIsShared|kNotEntered|kNamesTaken|kLeftTooMuch)) = "([^"]+)"', source))
         there |= set(re.findall(r'\breturn_sockets\((?:.|\n){,200}?"([^"]+)",\s+Heir::\w+[,)]', source))
         if "kKernelOptions[]" in source:
             there |= set(re.findall(r'(?:\*k\w+ = |, )"([^"]+)"', source))

@@ -65,9 +65,9 @@ inline bool is_safe_to_close(int socket, const StrangersCalls &kernel) noexcept
         msghdr message{};
         message.msg_iov = &part;
         message.msg_iovlen = 1;
-        message.msg_control = sender;
-        message.msg_controllen = sizeof sender;
-        const ssize_t length = kernel.recvmsg(socket, &message, flags | MSG_DONTWAIT);
+        message.msg_control = stream ? nullptr : sender; // no room for a descriptor, which would be ours then
+        message.msg_controllen = stream ? 0 : sizeof sender;
+        const ssize_t length = kernel.recvmsg(socket, &message, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (length < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         if (length < 0 || (length == 0 && (stream || message.msg_controllen == 0)))

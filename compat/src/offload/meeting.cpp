@@ -45,6 +45,7 @@ constexpr unsigned kNames = 8;                       // of a socket's: others ma
 // Attempts at a time that listen or wait for an answer, and as many that vmad was asked about. What each holds is one
 // descriptor and an entry of a list: one user may have half of them.
 constexpr unsigned kMostAtOnce = 64;
+constexpr const char *kLeftTooMuch = "other users have left too much in sockets of this process";
 constexpr const char *kTooMany = "too many meetings at a time";
 constexpr const char *kNamesTaken = "another user has taken the names by which the peer would find us";
 constexpr int kBacklog = 16;
@@ -139,21 +140,35 @@ void let_go(int socket)
         g_sockets_left_open.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Its socket is the provider's, or closed.
-bool give_link(fid_t fid, const fi_vma_link &link)
+// And whoever has connected to one that listens.
+void let_go_of_listener(int socket)
+{
+    libc::real.shutdown(socket, SHUT_RDWR); // who connects from here on is refused
+    for (;;) {
+        const int one = libc::real.accept4(socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (one >= 0)
+            let_go(one);
+        else if (errno != EINTR && errno != ECONNABORTED)
+            break;
+    }
+    libc::close_private(socket);
+}
+
+// 0, and its socket is the provider's; or a negative fi_errno, and it is ours still: -FI_EACCES, strangers have left
+// too much in the provider's sockets.
+int give_link(fid_t fid, const fi_vma_link &link)
 {
     libc::disown_private(link.socket);
-    const bool taken = fi_setopt(fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LINK), &link, sizeof link) == 0;
-    if (!taken)
-        libc::real.close(link.socket);
-    return taken;
+    return fi_setopt(fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LINK), &link, sizeof link);
 }
 
 // The stream's endpoint, which is open, asks the peer at the link's other end. False: neither is there any more.
 bool connect_over(Stream &s, const fi_vma_link &link, std::uint64_t cookie)
 {
     const Hello hello = {kHelloMagic, 0, cookie};
-    if (give_link(&s.endpoint->fid, link) && fi_connect(s.endpoint, nullptr, &hello, sizeof hello) == 0)
+    if (give_link(&s.endpoint->fid, link) != 0)
+        let_go(link.socket);
+    else if (fi_connect(s.endpoint, nullptr, &hello, sizeof hello) == 0)
         return true;
     discard_endpoint(s);
     return false;
@@ -222,8 +237,10 @@ void offer_a_name(Stream &s, int fd)
     const int socket = listen_for(own, s.addresses);
     if (socket < 0)
         return errno == EADDRINUSE ? stay_for_now(s, kNamesTaken) : try_later(s);
-    if (!give_link(&engine_objects().pep->fid, {socket, 0, s.index}))
-        return try_later(s);
+    if (const int error = give_link(&engine_objects().pep->fid, {socket, 0, s.index}); error != 0) {
+        let_go_of_listener(socket);
+        return error == -FI_EACCES ? stay_on_kernel(s, kLeftTooMuch) : try_later(s);
+    }
     s.attempt.cookie = own.cookie;
     s.attempt.listens = true;
     try_later(s);
@@ -302,6 +319,24 @@ std::uint64_t number_of(const broker::Answer &a)
     return a.process != 0 ? process : a.pair;
 }
 
+// The other end asks by it, with descriptors; where nobody waits for that it is refused.
+bool give_to_listener(const fi_vma_link &link)
+{
+    const bool given = give_link(&engine_objects().pep->fid, link) == 0;
+    if (!given)
+        let_go(link.socket);
+    return given;
+}
+
+// Nobody waits any more for whom we are introduced to.
+void turn_away(const BrokerAnswer &answer)
+{
+    if (answer.what.role == broker::Role::kConnector && answer.socket >= 0 && engine_objects().pep != nullptr)
+        (void)give_to_listener({answer.socket, FI_VMA_LINK_INTRODUCED, number_of(answer.what)});
+    else
+        let_go(answer.socket);
+}
+
 void introduced(Stream &s, BrokerAnswer &answer)
 {
     const broker::Answer &a = answer.what;
@@ -313,7 +348,7 @@ void introduced(Stream &s, BrokerAnswer &answer)
     s.attempt.listens = a.role == broker::Role::kConnector;
     const fi_vma_link link = {answer.socket, FI_VMA_LINK_INTRODUCED, number_of(a)};
     if (s.attempt.listens) {
-        if (!give_link(&engine_objects().pep->fid, link))
+        if (!give_to_listener(link))
             end_attempt(s);
     } else if (open_endpoint(s, engine_objects().info, engine_device()) != 0) {
         let_go(answer.socket);
@@ -361,7 +396,7 @@ void hear_broker()
             introduced(*s, answer);
             continue;
         }
-        let_go(answer.socket);
+        turn_away(answer);
         if (waits)
             not_introduced(*s, answer.what.result);
     }
@@ -370,7 +405,7 @@ void hear_broker()
 void meet(Stream &s, int fd)
 {
     if (too_many_left_open())
-        return stay_on_kernel(s, "other users have left too much in sockets of this process");
+        return stay_on_kernel(s, kLeftTooMuch);
     if (s.attempt.open)
         return try_later(s);
     if (!has_place(s))

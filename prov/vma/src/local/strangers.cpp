@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <poll.h>
 #include <sys/ioctl.h>
 
 #include "core/kernel.hpp"
@@ -28,7 +29,8 @@ enum class Kind {
 };
 
 // Descriptors in a socket's queue, by proc(5), which needs none of the locks that who shares the socket can hold.
-// -1: it can't be told now. Linux before 5.6 doesn't tell: 0. The caller has a ForkGuard.
+// -1: it can't be told for want of a descriptor. Linux before 5.6 doesn't tell, nor does one before 5.14 tell a process
+// that has become another user: 0. The caller has a ForkGuard.
 int descriptors_inside(int socket) noexcept
 {
     char path[48];
@@ -37,7 +39,7 @@ int descriptors_inside(int socket) noexcept
     char text[1024];
     const ssize_t length = file ? core::kernel::read(file.get(), text, sizeof text - 1) : -1;
     if (length < 0)
-        return -1;
+        return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -1 : 0;
     text[length] = '\0';
     int count = 0;
     const char *const line = std::strstr(text, "scm_fds:");
@@ -106,7 +108,7 @@ bool take_what_was_seen(int socket) noexcept
     ssize_t length;
     do {
         length = core::kernel::recvmsg(socket, &header, MSG_DONTWAIT);
-    } while (length < 0 && errno == EINTR);
+    } while (length < 0 && (errno == EINTR || errno == ECONNRESET)); // as at the look
     return length >= 0;
 }
 
@@ -152,7 +154,7 @@ Taken take_from_stranger(int socket, std::span<std::byte> bytes, std::span<core:
     return taken;
 }
 
-void let_go(core::UniqueFd socket) noexcept
+void let_go(core::UniqueFd socket, bool was_refused) noexcept
 {
     if (!socket.is_of_this_process())
         return;
@@ -161,7 +163,7 @@ void let_go(core::UniqueFd socket) noexcept
         std::byte bytes[1];
         core::UniqueFd fds[kLinkFdCount];
         StrangersMessage message;
-        if (is_stream(socket.get(), kStrangersCalls) || // a bell, which brings none
+        if (was_refused || is_stream(socket.get(), kStrangersCalls) || // a bell, which brings none
             take_from_stranger(socket.get(), bytes, fds, message) != Taken::message) {
             leave_open(std::move(socket));
             break;
@@ -170,22 +172,27 @@ void let_go(core::UniqueFd socket) noexcept
     errno = saved;
 }
 
+// At the limit of descriptors accept4(2) fails before it looks whether there is anybody.
 void let_go_of_listener(core::UniqueFd socket) noexcept
 {
     if (!socket.is_of_this_process())
         return;
+    const int saved = errno;
+    pollfd queue{socket.get(), POLLIN, 0};
+    const bool is_empty = core::kernel::poll(&queue, 1, 0) == 0;
     static_cast<void>(core::kernel::shutdown(socket.get(), SHUT_RDWR)); // who connects from here on is refused
-    while (!too_many_left_open()) {
+    bool more = true;
+    while (more) {
         core::UniqueFd one = core::make_fd(
             [&] { return core::kernel::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
         if (one)
             let_go(std::move(one));
-        else if (errno == EAGAIN || errno == EINVAL)
-            return;
-        else if (errno != EINTR && errno != ECONNABORTED)
-            break;
+        else
+            more = errno == EINTR || errno == ECONNABORTED;
     }
-    leave_open(std::move(socket));
+    if (errno != EAGAIN && errno != EINVAL && !is_empty)
+        leave_open(std::move(socket));
+    errno = saved;
 }
 
 } // namespace vma::local

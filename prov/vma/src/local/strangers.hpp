@@ -32,8 +32,9 @@ struct StrangersMessage {
 Taken take_from_stranger(int socket, std::span<std::byte> bytes, std::span<core::UniqueFd> fds,
                          StrangersMessage &out) noexcept;
 
-// Closes a socket that nobody else has, or leaves it open. In a forked child it does nothing. Keeps errno.
-void let_go(core::UniqueFd socket) noexcept;
+// Closes a socket that nobody else has, or leaves it open, as one does in which a message `was_refused`. In a forked
+// child it does nothing. Keeps errno.
+void let_go(core::UniqueFd socket, bool was_refused = false) noexcept;
 void let_go_of_listener(core::UniqueFd socket) noexcept; // and of all who wait in it
 
 } // namespace vma::local

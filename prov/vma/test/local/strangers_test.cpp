@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <functional>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include "local/msg/endpoint.hpp"
 #include "local/strangers.hpp"
@@ -218,6 +219,39 @@ void only_what_brings_a_trap_stays_open(void **)
     forget_what_was_left_open();
 }
 
+// A bell that is let go of with descriptors in it makes none of ours.
+void no_look_at_a_stream_takes_descriptors(void **)
+{
+    for (std::size_t count = 1; count < 8; ++count) {
+        Ends ends(SOCK_STREAM);
+        Trap trap;
+        assert_true(send_fds(ends.b.get(), 5, {}));
+        for (int i = 0; i < 3; ++i)
+            assert_true(send_fds(ends.b.get(), 5, std::vector<int>(count, trap.fd())));
+        trap.is_sent();
+        const int before = open_descriptors();
+        local::let_go(std::move(ends.a));
+        assert_int_equal(open_descriptors(), before);
+        assert_true(trap.is_held());
+    }
+    assert_int_equal(g_sockets_left_open, 7);
+    forget_what_was_left_open();
+}
+
+void a_listener_is_closed_where_there_is_no_descriptor_left(void **)
+{
+    UniqueFd listener = listening();
+    const int number = listener.get();
+    rlimit limit{};
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{1, limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    local::let_go_of_listener(std::move(listener));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(fcntl(number, F_GETFD), -1);
+    assert_int_equal(g_sockets_left_open, 0);
+}
+
 void who_leaves_too_many_ends_it_for_all(void **)
 {
     Meeting m;
@@ -249,6 +283,8 @@ int main()
         cmocka_unit_test(no_endpoint_lets_it_go),
         cmocka_unit_test(what_is_harmless_is_closed),
         cmocka_unit_test(only_what_brings_a_trap_stays_open),
+        cmocka_unit_test(no_look_at_a_stream_takes_descriptors),
+        cmocka_unit_test(a_listener_is_closed_where_there_is_no_descriptor_left),
         cmocka_unit_test(who_leaves_too_many_ends_it_for_all),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -99,7 +99,7 @@ Link::~Link()
     if (guest() != 0 && !was_introduced() && peer_pid_ != 0)
         manager_.forget_guest(peer_uid_, peer_pid_);
     if (!is_this_users_)
-        let_go(std::move(socket_));
+        let_go(std::move(socket_), was_refused_);
 }
 
 bool Link::start() noexcept
@@ -277,11 +277,14 @@ bool Link::is_well_formed(const LinkMessage &message, std::size_t length, int fl
 
 Link::Received Link::receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept
 {
+    if (!was_introduced() && manager_.was_banned(peer_uid_)) // by another link of his
+        return Received::end;
     StrangersMessage got;
     switch (take_from_stranger(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), fds, got)) {
     case Taken::nothing:
         return Received::nothing;
     case Taken::refused: // which happens once for a user
+        was_refused_ = true;
         if (was_introduced())
             manager_.take_nobody_introduced();
         else

@@ -104,6 +104,7 @@ private:
     std::uint32_t watched_ = 0;
     Origin origin_;
     bool is_this_users_ = false; // who made the other end, which no guest is to us
+    bool was_refused_ = false;   // a message that stays in the socket
     bool hello_received_ = false;
     bool cma_ok_ = false;
     CmaMark mark_{};

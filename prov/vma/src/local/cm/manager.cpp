@@ -165,10 +165,8 @@ std::uint16_t ConnectionManager::ephemeral_port() noexcept
 Link *ConnectionManager::add_link(core::UniqueFd socket, const Link::Origin &origin) noexcept
 {
     std::unique_ptr<Link> link(new (std::nothrow) Link(*this, std::move(socket), origin));
-    if (!link || !link->start()) {
-        let_go(std::move(socket)); // where there is no memory for a link
+    if (!link || !link->start())
         return nullptr;
-    }
     Link *raw = link.get();
     links_.emplace(raw, std::move(link));
     return raw;

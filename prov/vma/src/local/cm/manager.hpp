@@ -76,7 +76,8 @@ public:
     // A user who has sent what can't be closed without waiting: his processes are guests no more.
     void ban(uid_t user) noexcept { banned_.insert(user); }
     void take_nobody_introduced() noexcept { takes_introduced_ = false; } // who that was nobody here can tell
-    bool is_banned(uid_t user) const noexcept { return banned_.size() >= kMostBanned || banned_.contains(user); }
+    bool is_banned(uid_t user) const noexcept { return banned_.size() >= kMostBanned || was_banned(user); }
+    bool was_banned(uid_t user) const noexcept { return banned_.contains(user); } // for what he did himself
     void leave_guests(PassiveEndpoint &pep) noexcept; // a closing one: links that may ask for it end
     void retry_later(Link &link) noexcept { retries_.add(link); }
     void retry_later(Listener &listener) noexcept { retries_.add(listener); }

@@ -184,19 +184,20 @@ int PassiveEndpoint::add_link(const fi_vma_link &link) noexcept
     const bool introduced = (link.flags & FI_VMA_LINK_INTRODUCED) != 0;
     if (kind == LinkSocket::none)
         return -FI_EINVAL;
-    std::unique_ptr<GuestListener> made;
     if (kind == LinkSocket::connected) {
         const std::uint64_t number = introduced ? link.id : 0;
         // One that can't be kept ends at once, as if the peer had ended it: its number is the program's no more.
         static_cast<void>(manager.guest_link(take_link_socket(link.socket), false, this, number));
         return 0;
     }
-    made.reset(new (std::nothrow) GuestListener(*this, take_link_socket(link.socket), link.id));
+    if (too_many_left_open())
+        return -FI_EACCES;
+    std::unique_ptr<GuestListener> made(new (std::nothrow)
+                                            GuestListener(*this, take_link_socket(link.socket), link.id));
     if (!made)
         return -FI_ENOMEM;
-    if (!made->start())
-        return -errno;
-    guest_listeners.push_back(std::move(made));
+    if (made->start())
+        guest_listeners.push_back(std::move(made)); // else nobody comes, and it has ended likewise
     return 0;
 }
 
