@@ -147,13 +147,15 @@ void Broker::remove_closed()
 
 Nanos Broker::due() const
 {
-    return std::min(paused_until_, waiting_.due());
+    return std::min({paused_until_, waiting_.due(), discards_.due()});
 }
 
 void Broker::on_time(Nanos now)
 {
     if (paused_until_ <= now)
         paused_until_ = watch(EPOLL_CTL_ADD, listener_.fd(), EPOLLIN, 0) ? inet::kNever : now + kPause;
+    if (discards_.due() <= now)
+        discards_.work();
     if (waiting_.due() > now)
         return;
     const CloseWatch no_close_waits;

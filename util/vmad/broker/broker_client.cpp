@@ -71,11 +71,11 @@ BrokerClient::Received BrokerClient::receive(Packet &packet)
     return size != 0 && recv(socket_.get(), nullptr, 0, MSG_DONTWAIT) >= 0 ? Received::kRequest : Received::kOver;
 }
 
-BrokerClient::Sent BrokerClient::send_now(const broker::Answer &answer, core::UniqueFd &passed)
+BrokerClient::Sent BrokerClient::send_now(broker::Answer &answer, core::UniqueFd &passed)
 {
     const int fd = passed.get();
     PassedRoom<1> room;
-    iovec part{const_cast<broker::Answer *>(&answer), answer.header.length};
+    iovec part{&answer, answer.header.length};
     msghdr header{};
     header.msg_iov = &part;
     header.msg_iovlen = 1;
@@ -84,12 +84,13 @@ BrokerClient::Sent BrokerClient::send_now(const broker::Answer &answer, core::Un
         return Sent::kSent;
     if (errno == ETOOMANYREFS && passed) {
         let_go(passed);
-        return send_now(refusal(answer.header.id, broker::Result::kBusy), passed);
+        answer = refusal(answer.header.id, broker::Result::kBusy);
+        return send_now(answer, passed);
     }
     return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? Sent::kLater : Sent::kFailed;
 }
 
-bool BrokerClient::send(const broker::Answer &answer, core::UniqueFd passed)
+bool BrokerClient::send(broker::Answer answer, core::UniqueFd passed)
 {
     const Sent sent = is_behind() ? Sent::kLater : send_now(answer, passed);
     if (sent == Sent::kSent)
@@ -109,9 +110,9 @@ bool BrokerClient::send_more()
         Queued &next = queue_.front();
         const bool held = bool{next.passed};
         const Sent sent = send_now(next.answer, next.passed);
+        account_.held -= held && (sent == Sent::kSent || !next.passed) ? 1 : 0;
         if (sent != Sent::kSent)
             return sent == Sent::kLater;
-        account_.held -= held ? 1 : 0;
         queue_.pop_front();
     }
     return true;

@@ -40,7 +40,7 @@ public:
 
     // Sends it, now or when there is room. False: it doesn't read, or is gone. Where the kernel passes no descriptor
     // now the answer becomes kBusy.
-    bool send(const broker::Answer &answer, core::UniqueFd passed);
+    bool send(broker::Answer answer, core::UniqueFd passed);
     bool send_more();                                  // there is room
     bool is_behind() const { return !queue_.empty(); } // to be asked for room, and not for requests
 
@@ -58,7 +58,7 @@ private:
         core::UniqueFd passed;
     };
     enum class Sent : std::uint8_t { kSent, kLater, kFailed };
-    Sent send_now(const broker::Answer &answer, core::UniqueFd &passed);
+    Sent send_now(broker::Answer &answer, core::UniqueFd &passed); // or that it can't be passed, which `answer` is then
     void let_go(core::UniqueFd &end);
 
     core::UniqueFd socket_;

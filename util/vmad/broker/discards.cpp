@@ -17,7 +17,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/clock.hpp"
 #include "util/vmad/log.hpp"
+#include "vma/strangers.hpp"
 
 namespace vma::guard {
 
@@ -34,29 +36,14 @@ int option(int fd, int name)
     return getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
 }
 
-// Of a socket that takes no more: whether a message is in its queue, which stays there. Each has its sender's
-// credentials then, so that an empty one is none too few; the place of descriptors is left to the queue.
-bool has_unread(int socket)
-{
-    const int yes = 1;
-    setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes);
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
-    for (int tries = 0; tries < 2; ++tries) { // the first may tell that the other has left answers unread
-        msghdr header{};
-        header.msg_control = control;
-        header.msg_controllen = sizeof control;
-        const ssize_t size = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
-        if (size >= 0)
-            return size > 0 || header.msg_controllen != 0;
-    }
-    return true;
-}
+constexpr StrangersCalls kCalls = {getsockopt, setsockopt, ::shutdown, recvmsg};
 
 // Shares the table of descriptors with vmad, and has a copy of its memory: no more than system calls.
-int close_in_child(void *fd)
+int close_in_child(void *fds) // of which -1 is the last
 {
     syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    syscall(SYS_close, *static_cast<const int *>(fd));
+    for (const int *fd = static_cast<const int *>(fds); *fd >= 0; ++fd)
+        syscall(SYS_close, *fd);
     return 0;
 }
 
@@ -93,8 +80,7 @@ void Discards::hang_up(core::UniqueFd end, uid_t user)
 {
     if (!end)
         return;
-    shutdown(end.get(), SHUT_RDWR);
-    if (has_unread(end.get()))
+    if (!is_safe_to_close(end.get(), kCalls))
         add({end.release(), user, false});
 }
 
@@ -123,16 +109,25 @@ bool Discards::start(const Job &job)
         return false;
     alignas(16) char stack[4096];
     int process = -1;
-    int fd = job.fd;
-    if (clone(close_in_child, stack + sizeof stack, CLONE_FILES | CLONE_PIDFD, &fd, &process) < 0)
+    int fds[] = {job.fd, -1};
+    if (clone(close_in_child, stack + sizeof stack, CLONE_FILES | CLONE_PIDFD, fds, &process) < 0) {
+        try_again();
         return false;
+    }
     ++count.children;
     children_.push_back({core::UniqueFd(process), job});
     epoll_event interest{};
     interest.events = EPOLLIN;
     interest.data.u64 = number_;
-    epoll_ctl(set_, EPOLL_CTL_ADD, process, &interest);
+    if (epoll_ctl(set_, EPOLL_CTL_ADD, process, &interest) != 0)
+        try_again();
     return true;
+}
+
+// Without the end of a child nobody would come to it.
+void Discards::try_again()
+{
+    due_ = core::monotonic_ns() + 100 * inet::kMillisecond;
 }
 
 void Discards::reap()
@@ -151,6 +146,7 @@ void Discards::reap()
 
 void Discards::work()
 {
+    due_ = inet::kNever;
     reap();
     std::erase_if(waiting_, [this](const Job &job) {
         if (!start(job))
@@ -159,6 +155,19 @@ void Discards::work()
         return true;
     });
     std::erase_if(users_, [](const auto &user) { return user.second.children == 0 && user.second.waiting == 0; });
+}
+
+// Who is the last to have a file waits for it, which is not to be vmad's own end.
+Discards::~Discards()
+{
+    if (waiting_.empty())
+        return;
+    std::vector<int> fds;
+    for (const Job &job : waiting_)
+        fds.push_back(job.fd);
+    fds.push_back(-1);
+    alignas(16) char stack[4096];
+    clone(close_in_child, stack + sizeof stack, CLONE_FILES, fds.data());
 }
 
 void CloseWatch::prepare()

@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "core/fd.hpp"
+#include "inet/wire/types.hpp"
 
 namespace vma::guard {
+
+using inet::Nanos;
 
 // Whether it is a socket of TCP or UDP. What is asked waits for no lock.
 bool is_inet(int fd);
@@ -23,11 +26,13 @@ public:
     // `number` comes in the epoll set `set` when work() has something to do.
     void open(int set, std::uint64_t number);
     void work();
+    Nanos due() const { return due_; } // CLOCK_MONOTONIC, when work() is wanted without that; kNever
+    ~Discards();                       // of what is left, too
 
     // What a user has given. That of an inet socket ends here, else by a child.
     void close(core::UniqueFd given, uid_t user);
-    // An end of ours that the other may have sent to: it says its end at once, and is closed by a child if it has
-    // messages that were not read.
+    // An end of ours that the other may have sent to: it says its end at once, and is closed by a child if it has a
+    // message with descriptors that was not read.
     void hang_up(core::UniqueFd end, uid_t user);
 
     // What he has given keeps children busy: he isn't to give any more.
@@ -57,10 +62,12 @@ private:
 
     void add(const Job &job);
     bool start(const Job &job);
+    void try_again();
     void reap();
 
     int set_ = -1;
     std::uint64_t number_ = 0;
+    Nanos due_ = inet::kNever;
     std::map<uid_t, Count> users_; // who has something to be closed
     std::vector<Child> children_;
     std::deque<Job> waiting_;
