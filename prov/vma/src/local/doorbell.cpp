@@ -8,10 +8,12 @@
 #include <mutex>
 #include <new>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <tuple>
 #include <unistd.h>
+#include <utility>
 
 #include <rdma/fi_errno.h>
 
@@ -167,12 +169,36 @@ void PeerDoorbell::wake_place(std::uint32_t place, std::uint32_t sleep) noexcept
 namespace {
 
 // By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd. And by our
-// own: what was mapped before a fork is not mapped in the child.
+// own: what was mapped before a fork is not mapped in the child, where copies of links and endpoints still hold it.
 using DoorbellId = std::tuple<std::uint32_t, pid_t, std::uint64_t, dev_t, ino_t>;
+
+// A page that is zero in every child, also in one that no handler of fork() has heard of: clone(2) by number.
+class Birthmark
+{
+public:
+    // True once in a child. Where there is no such page, never.
+    bool is_new_process() noexcept
+    {
+        if (word_ == nullptr) {
+            void *const page = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (page == MAP_FAILED)
+                return false;
+            ::madvise(page, kBytes, MADV_WIPEONFORK);
+            word_ = static_cast<std::uint64_t *>(page);
+            *word_ = 1;
+        }
+        return std::exchange(*word_, 1) == 0;
+    }
+
+private:
+    static constexpr std::size_t kBytes = 4096; // of a page, or more
+    std::uint64_t *word_ = nullptr;
+};
 
 struct DoorbellCache {
     core::Mutex mutex;
     std::map<DoorbellId, std::weak_ptr<PeerDoorbell>> known;
+    Birthmark birthmark;
 };
 
 // The process's; its own mutex protects it. libfabric closes objects after the destructors of static objects have run.
@@ -194,7 +220,8 @@ int open_peer_doorbell(const DoorbellOwner &owner, core::UniqueFd &&memory, core
 
     DoorbellCache &cache = g_cache.get();
     const std::lock_guard guard(cache.mutex);
-    std::erase_if(cache.known, [](const auto &entry) { return entry.second.expired(); });
+    const bool is_child = cache.birthmark.is_new_process();
+    std::erase_if(cache.known, [is_child](const auto &entry) { return is_child || entry.second.expired(); });
     const DoorbellId id{core::fork_generation(), owner.process, owner.guest_link, status.st_dev, status.st_ino};
     if (const auto found = cache.known.find(id); found != cache.known.end()) {
         out = found->second.lock();

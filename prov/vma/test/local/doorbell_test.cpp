@@ -26,10 +26,10 @@ namespace {
 using namespace vma::test;
 using namespace vma::local;
 
-std::shared_ptr<PeerDoorbell> peer_of(const Doorbell &bell)
+std::shared_ptr<PeerDoorbell> peer_of(const Doorbell &bell, pid_t owner = getpid())
 {
     std::shared_ptr<PeerDoorbell> peer;
-    REQUIRE(open_peer_doorbell({getpid(), 0}, vma::core::duplicate_fd(bell.memory_fd()),
+    REQUIRE(open_peer_doorbell({owner, 0}, vma::core::duplicate_fd(bell.memory_fd()),
                                vma::core::duplicate_fd(bell.wake_fd()), peer) == 0);
     return peer;
 }
@@ -281,6 +281,26 @@ void objects_in_a_forked_child(void **)
     assert_int_equal(fi_close(&counter->fid), 0);
 }
 
+// What its parent had mapped it hasn't, and no handler of fork() has told anybody that it is another process.
+void a_child_by_number_maps_its_own(void **)
+{
+    Doorbell bell;
+    assert_int_equal(bell.open(), 0);
+    const auto bit = static_cast<std::uint32_t>(bell.allocate_bit());
+    const pid_t owner = getpid();
+    const std::shared_ptr<PeerDoorbell> parents = peer_of(bell, owner);
+    const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+    if (child == 0) {
+        peer_of(bell, owner)->ring(bit);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(bell.rung());
+    assert_ptr_equal(peer_of(bell, owner).get(), parents.get());
+}
+
 } // namespace
 
 int main()
@@ -290,7 +310,7 @@ int main()
         cmocka_unit_test(bits_are_dense_and_reused), cmocka_unit_test(each_ring_is_found_once),
         cmocka_unit_test(one_sleep_is_one_wake),     cmocka_unit_test(rings_that_cross),
         cmocka_unit_test(objects_in_a_forked_child), cmocka_unit_test(a_peer_that_stops_before_its_write),
-        cmocka_unit_test(an_eventfd_that_blocks),
+        cmocka_unit_test(an_eventfd_that_blocks),    cmocka_unit_test(a_child_by_number_maps_its_own),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
