@@ -39,6 +39,12 @@ void set_doorbell_bit(DoorbellPage &page, std::uint32_t bit) noexcept
     core::fence_after_exchange(); // the next look is whether somebody sleeps
 }
 
+std::uint64_t next_doorbell_number() noexcept
+{
+    static constinit std::atomic<std::uint64_t> last{0}; // the process's
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 int Doorbell::open() noexcept
 {
     if (const int error = create_shared("vma-doorbell", sizeof(DoorbellPage), memory_))

@@ -18,6 +18,9 @@ namespace vma::local {
 // one that is set already may be taken before his store is seen. A load behind this is ordered behind the bit.
 void set_doorbell_bit(DoorbellPage &page, std::uint32_t bit) noexcept;
 
+// For a new one: none of this process has had it before, and it isn't 0.
+std::uint64_t next_doorbell_number() noexcept;
+
 class Doorbell
 {
 public:
@@ -79,8 +82,10 @@ public:
 
     int memory_fd() const noexcept { return memory_.fd.get(); }
     int wake_fd() const noexcept { return wake_.get(); }
+    std::uint64_t number() const noexcept { return number_; }
 
 private:
+    const std::uint64_t number_ = next_doorbell_number();
     SharedMemory memory_;
     core::UniqueFd wake_;
     DoorbellPage *page_ = nullptr;

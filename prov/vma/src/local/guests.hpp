@@ -10,6 +10,7 @@
 
 #include "core/fd.hpp"
 #include "core/spinlock.hpp"
+#include "local/doorbell.hpp"
 #include "local/layout.hpp"
 #include "local/segment.hpp"
 
@@ -32,6 +33,7 @@ public:
         return theirs_.get();
     } // for the guest: each byte that is sent to it wakes the queue
     int wake_fd() const noexcept { return ours_.get(); }
+    std::uint64_t number() const noexcept { return number_; } // of all doorbells
 
     // A bit for what is the queue's `bit`, or -1 when all are taken.
     int allocate_bit(std::uint32_t bit) noexcept;
@@ -68,6 +70,7 @@ private:
     static constexpr std::uint32_t kNobody = UINT32_MAX;
     static constexpr std::uint32_t kMostBits = 4096; // those of one word of the summary
 
+    const std::uint64_t number_ = next_doorbell_number();
     SharedMemory memory_;
     core::UniqueFd ours_;
     core::UniqueFd theirs_;

@@ -218,7 +218,7 @@ void false_offers(void **)
         for (unsigned i = 0; i < kOfferFdCount; ++i)
             copies[i] = vma::core::duplicate_fd(fds[i]);
         change(offer, copies);
-        return a.endpoint().attach(offer, copies, {getpid(), true, 0});
+        return attach(a.endpoint(), offer, copies, {getpid(), true, 0});
     };
     using Fds = vma::core::UniqueFd *;
     const auto unsealed = [](std::size_t bytes) {

@@ -227,7 +227,8 @@ public:
         made.connection = 1;
         made.offer = offer_;
         made.source.sin6_family = made.destination.sin6_family = AF_INET;
-        made.vouched = type == vma::local::MessageType::request ? 1 : 0;
+        if (type == vma::local::MessageType::request)
+            made.brings = vma::local::kBringsDoorbell | vma::local::kBringsVoucher;
         return made;
     }
     int *fds() { return fds_; }

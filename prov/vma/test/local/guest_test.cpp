@@ -314,8 +314,8 @@ void an_offer_brings_a_unix_socket(void **)
     const auto attempt = [&](int wake) {
         vma::core::UniqueFd copies[kOfferFdCount];
         for (unsigned i = 0; i < kOfferFdCount; ++i)
-            copies[i] = vma::core::duplicate_fd(i == kFdWake ? wake : fds[i]);
-        return a.endpoint().attach(offer, copies, peer);
+            copies[i] = vma::core::duplicate_fd(i == kFdWake || i == kFdTxWake ? wake : fds[i]);
+        return attach(a.endpoint(), offer, copies, peer);
     };
     const vma::core::UniqueFd inet(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     assert_int_equal(attempt(queue(b).doorbell.wake_fd()), -FI_EINVAL); // an eventfd

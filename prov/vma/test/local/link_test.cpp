@@ -41,6 +41,11 @@ LinkMessage message(MessageType type, std::uint32_t connection = 1)
     made.version = local::kMessageVersion;
     made.type = type;
     made.connection = connection;
+    if (local::carries_offer(type)) {
+        made.offer.doorbell = 1;
+        made.offer.tx_doorbell = 2;
+        made.brings = local::kBringsDoorbell | local::kBringsTxDoorbell;
+    }
     return made;
 }
 
@@ -198,10 +203,13 @@ void wrong_numbers_of_descriptors(void **)
         raw.send(request(victim.address), count);
         victim.expect_end(raw);
     }
-    for (const auto &[vouched, count] : {std::pair{1U, unsigned{local::kOfferFdCount}}, {2U, local::kLinkFdCount}}) {
+    for (const auto &[brings, count] : {std::pair{local::kBringsAll, unsigned{local::kOfferFdCount}},
+                                        {local::kBringsAll + 1, local::kLinkFdCount},
+                                        {0U, 3U},
+                                        {local::kBringsDoorbell, 2U}}) {
         const Raw raw = victim.connect();
         LinkMessage asked = request(victim.address);
-        asked.vouched = vouched;
+        asked.brings = brings;
         raw.send(message(MessageType::hello));
         raw.send(asked, count);
         victim.expect_end(raw);
@@ -209,7 +217,7 @@ void wrong_numbers_of_descriptors(void **)
     {
         const Raw raw = victim.connect();
         LinkMessage over = message(MessageType::shutdown);
-        over.vouched = 1;
+        over.brings = local::kBringsVoucher;
         raw.send(message(MessageType::hello));
         raw.send(over);
         victim.expect_end(raw);
@@ -239,6 +247,36 @@ void a_number_used_twice(void **)
     fid_ep *ep = victim.net.endpoint(asked.info.get());
     assert_int_equal(fi_accept(ep, nullptr, 0), -FI_ECONNABORTED);
     assert_int_equal(fi_close(&ep->fid), 0);
+}
+
+// A number that came with descriptors is known by itself from then on. One that is not known is answered as what was
+// lost, and the link goes on.
+void a_doorbell_comes_once(void **)
+{
+    Victim victim;
+    const Raw raw = victim.connect();
+    raw.send(message(MessageType::hello));
+    raw.send(request(victim.address, 1), local::kOfferFdCount);
+    LinkMessage later = request(victim.address, 2);
+    later.brings = 0;
+    raw.send(later, 1);
+    for (int i = 0; i < 2; ++i) {
+        const Event asked = victim.net.wait();
+        assert_int_equal(asked.event, FI_CONNREQ);
+        assert_int_equal(fi_reject(victim.pep, asked.info->handle, nullptr, 0), 0);
+    }
+    assert_true(raw.receive().type == MessageType::hello);
+    for (int i = 0; i < 2; ++i)
+        assert_true(raw.receive().reason == RejectReason::program);
+    const std::uint64_t unknown[] = {0, 3, 9, UINT64_MAX};
+    for (const std::uint64_t number : unknown) {
+        later.connection += 1;
+        later.offer.tx_doorbell = number;
+        raw.send(later, 1);
+        assert_int_equal(victim.net.poll().result, -FI_EAGAIN);
+        const LinkMessage answer = raw.receive();
+        assert_true(answer.type == MessageType::reject && answer.reason == RejectReason::resources);
+    }
 }
 
 void late_messages_are_no_fault(void **)
@@ -367,6 +405,30 @@ struct Impostor {
     }
 };
 
+// Until the peer says that it has lost something.
+void a_doorbell_is_sent_once(void **)
+{
+    Impostor impostor;
+    const Raw raw = impostor.connected();
+    raw.send(message(MessageType::hello));
+    LinkMessage refusal = message(MessageType::reject);
+    const auto asked_again = [&](RejectReason reason) {
+        refusal.reason = reason;
+        raw.send(refusal);
+        impostor.expect_error(FI_ECONNREFUSED);
+        assert_int_equal(fi_connect(impostor.ep, &impostor.address.v6, nullptr, 0), 0);
+        const LinkMessage asked = raw.receive();
+        assert_true(asked.type == MessageType::request);
+        refusal.connection = asked.connection;
+        return asked.brings & (local::kBringsDoorbell | local::kBringsTxDoorbell);
+    };
+    assert_int_equal(asked_again(RejectReason::program), 0);
+    assert_int_not_equal(asked_again(RejectReason::resources), 0);
+    assert_int_equal(asked_again(RejectReason::program), 0);
+    raw.send(refusal);
+    impostor.expect_error(FI_ECONNREFUSED);
+}
+
 void a_listener_that_hangs_up(void **)
 {
     Impostor impostor;
@@ -429,10 +491,12 @@ int main()
         cmocka_unit_test(messages_out_of_place),
         cmocka_unit_test(wrong_numbers_of_descriptors),
         cmocka_unit_test(a_number_used_twice),
+        cmocka_unit_test(a_doorbell_comes_once),
         cmocka_unit_test(late_messages_are_no_fault),
         cmocka_unit_test(an_offer_that_is_nonsense),
         cmocka_unit_test(one_that_asks_and_never_reads),
         cmocka_unit_test(another_user_is_refused),
+        cmocka_unit_test(a_doorbell_is_sent_once),
         cmocka_unit_test(a_listener_that_hangs_up),
         cmocka_unit_test(answers_that_are_none),
     };

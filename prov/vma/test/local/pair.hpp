@@ -131,6 +131,21 @@ struct Side {
 inline const std::uint64_t g_mark = 0x1234'5678'9abc'def1;
 inline const local::CmaMark kMark{reinterpret_cast<std::uintptr_t>(&g_mark), g_mark};
 
+// As a link takes what came with an offer; the descriptors are used up. 0 or a negative fi_errno.
+inline int attach(local::Endpoint &to, const local::EndpointOffer &offer, core::UniqueFd *fds,
+                  const local::LinkPeer &peer)
+{
+    const local::DoorbellOwner owner{peer.pid, peer.guest_link};
+    local::PeerParts parts;
+    parts.segment = std::move(fds[local::kFdSegment]);
+    int error = local::open_peer_doorbell(owner, std::move(fds[local::kFdDoorbell]), std::move(fds[local::kFdWake]),
+                                          parts.doorbell);
+    if (error == 0)
+        error = local::open_peer_doorbell(owner, std::move(fds[local::kFdTxDoorbell]), std::move(fds[local::kFdTxWake]),
+                                          parts.tx_doorbell);
+    return error != 0 ? error : to.attach(offer, std::move(parts), peer);
+}
+
 inline void join_one(local::Endpoint &to, local::Endpoint &offered, const local::LinkPeer &peer)
 {
     local::EndpointOffer offer;
@@ -139,7 +154,7 @@ inline void join_one(local::Endpoint &to, local::Endpoint &offered, const local:
     REQUIRE(offered.make_offer(offer, fds, peer.guest_link) == 0);
     for (unsigned i = 0; i < local::kOfferFdCount; ++i)
         copies[i] = core::duplicate_fd(fds[i]);
-    REQUIRE(to.attach(offer, copies, peer) == 0);
+    REQUIRE(attach(to, offer, copies, peer) == 0);
 }
 
 inline void join(local::Endpoint &a, local::Endpoint &b, bool cma, bool guests = false)
@@ -190,7 +205,7 @@ inline void join_over(int socket, Side &side, pid_t peer, bool cma)
     core::UniqueFd owned[local::kOfferFdCount];
     for (unsigned i = 0; i < local::kOfferFdCount; ++i)
         owned[i] = core::UniqueFd(fds[i]);
-    REQUIRE(side.endpoint().attach(offer, owned, {peer, cma, 0, kMark}) == 0);
+    REQUIRE(attach(side.endpoint(), offer, owned, {peer, cma, 0, kMark}) == 0);
     char token = 0;
     REQUIRE(write(socket, &token, 1) == 1 && read(socket, &token, 1) == 1);
 }

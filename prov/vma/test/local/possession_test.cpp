@@ -240,7 +240,7 @@ private:
         if (::recvmsg(from, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof message)
             return false;
         if (message.type == local::MessageType::request) {
-            assert_int_equal(message.vouched, 1);
+            assert_true((message.brings & local::kBringsVoucher) != 0);
             reinterpret_cast<sockaddr_in *>(&message.destination)->sin_port = htons(port);
         }
         assert_int_equal(::sendmsg(to_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL), sizeof message);

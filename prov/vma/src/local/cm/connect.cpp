@@ -102,14 +102,14 @@ int ConnectionManager::request(Endpoint &endpoint, std::unique_ptr<LinkMessage> 
 // What tells the peer that the TCP socket which this endpoint stands beside is ours.
 int ConnectionManager::vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept
 {
-    message.vouched = 0;
+    message.brings = 0;
     if (!endpoint.cm.tcp || link.was_introduced())
         return 0;
     const int socket = endpoint.cm.tcp->socket;
     voucher = link.guest() != 0 ? make_token(socket) : make_voucher(socket, link.own_end());
     if (!voucher)
         return -errno;
-    message.vouched = 1;
+    message.brings = kBringsVoucher;
     return 0;
 }
 
@@ -195,13 +195,13 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
     if (error != 0)
         return error;
     fds[kFdVoucher] = voucher.get();
-    error = check_holder(endpoint, link, std::move(connection.fds[kFdVoucher]));
+    error = check_holder(endpoint, link, std::move(connection.parts.voucher));
     if (error != 0) {
         endpoint.cm.phase = CmState::Phase::closed;
         reject(connection, RejectReason::protocol, nullptr, 0);
         return error;
     }
-    error = endpoint.attach(connection.offer, connection.fds.data(), link.peer());
+    error = endpoint.attach(connection.offer, std::move(connection.parts), link.peer());
     if (error != 0) {
         VMA_WARN(ep_ctrl, "process %d offers an endpoint that cannot be used: %s", static_cast<int>(link.peer_pid()),
                  std::strerror(-error));

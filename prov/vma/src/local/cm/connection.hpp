@@ -33,7 +33,7 @@ struct Connection {
     ofi::Address local;
     ofi::Address peer;
     EndpointOffer offer{};                // pending: the peer's, unchecked
-    LinkFds fds;                          // pending: that came with it
+    PeerParts parts;                      // pending: that came with it
     std::unique_ptr<LinkMessage> request; // requesting: to send it again
 };
 

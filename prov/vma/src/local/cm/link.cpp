@@ -83,15 +83,6 @@ Link::Link(ConnectionManager &manager, core::UniqueFd socket, const Origin &orig
 {
 }
 
-unsigned Link::descriptors_of(const LinkMessage &message) const noexcept
-{
-    if (!carries_offer(message.type))
-        return 0;
-    if (guest() != 0)
-        return kGuestFdCount + (was_introduced() ? 0U : 1U);
-    return kOfferFdCount + (message.vouched != 0 ? 1U : 0U);
-}
-
 Link::~Link()
 {
     if (watched_ != 0)
@@ -157,12 +148,6 @@ Link::Sent Link::send_now(const LinkMessage &message, const int *fds) noexcept
     iovec payload{const_cast<LinkMessage *>(&message), sizeof(message)};
     PassedRoom<kLinkFdCount> room;
     const unsigned count = descriptors_of(message);
-    int compact[kLinkFdCount];
-    if (guest() != 0 && count != 0) {
-        std::copy_n(fds, kGuestFdCount, compact);
-        compact[kGuestFdCount] = fds[kFdVoucher];
-        fds = compact;
-    }
     msghdr header{};
     header.msg_iov = &payload;
     header.msg_iovlen = 1;
@@ -196,7 +181,7 @@ bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
         broken_ = true;
         return false;
     }
-    const unsigned count = fds != nullptr ? descriptors_of(message) : 0;
+    const unsigned count = descriptors_of(message);
     if (guest() != 0 && count != 0) { // what is on its way to a guest counts against this user
         broken_ = true;
         return false;
@@ -214,6 +199,22 @@ bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
     return true;
 }
 
+// An offer's descriptors but for doorbells that the peer has.
+void Link::pack(LinkMessage &message, const int *fds, int *packed) noexcept
+{
+    *packed++ = fds[kFdSegment];
+    if (!sent_bells_.has(message.offer.doorbell)) {
+        message.brings |= kBringsDoorbell;
+        packed = std::copy_n(fds + kFdDoorbell, 2, packed);
+    }
+    if (!sent_bells_.has(message.offer.tx_doorbell)) {
+        message.brings |= kBringsTxDoorbell;
+        packed = std::copy_n(fds + kFdTxDoorbell, 2, packed);
+    }
+    if ((message.brings & kBringsVoucher) != 0)
+        *packed = fds[kFdVoucher];
+}
+
 bool Link::send(const LinkMessage &message, const int *fds) noexcept
 {
     if (broken_)
@@ -221,8 +222,12 @@ bool Link::send(const LinkMessage &message, const int *fds) noexcept
     LinkMessage stamped = message;
     stamped.magic = kMessageMagic;
     stamped.version = kMessageVersion;
+    std::array<int, kLinkFdCount> packed;
+    packed.fill(-1);
+    if (fds != nullptr)
+        pack(stamped, fds, packed.data());
     if (waiting_.empty()) {
-        const Sent sent = send_now(stamped, fds);
+        const Sent sent = send_now(stamped, packed.data());
         if (sent == Sent::yes)
             return true;
         if (sent == Sent::never) {
@@ -233,8 +238,10 @@ bool Link::send(const LinkMessage &message, const int *fds) noexcept
         if (errno != EAGAIN)
             manager_.retry_later(*this);
     }
-    if (!enqueue(stamped, fds))
+    if (!enqueue(stamped, packed.data())) {
+        sent_bells_.forget();
         return false;
+    }
     watch(EPOLLIN | EPOLLOUT);
     return true;
 }
@@ -268,7 +275,7 @@ bool Link::is_well_formed(const LinkMessage &message, std::size_t length, int fl
         return false;
     if (message.type < MessageType::hello || message.type > MessageType::nudge)
         return false;
-    if (message.vouched > 1 || (message.vouched != 0 && !carries_offer(message.type)))
+    if ((message.brings & ~kBringsAll) != 0 || (message.brings != 0 && !carries_offer(message.type)))
         return false;
     const unsigned expected = descriptors_of(message);
     fds_lost = (flags & MSG_CTRUNC) != 0 && fd_count < expected; // our own limit
@@ -291,7 +298,6 @@ Link::Received Link::receive_of_guest(LinkMessage &message, LinkFds &fds) noexce
             manager_.ban(peer_uid_);
         return Received::violation;
     case Taken::message: {
-        std::swap(fds[kGuestFdCount], fds[kFdVoucher]);
         bool none_is_lost = false;
         return is_well_formed(message, got.length, got.flags, got.fd_count, none_is_lost) ? Received::message
                                                                                           : Received::violation;
@@ -335,6 +341,44 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
                : Received::violation;
 }
 
+// Both descriptors are used up.
+void Link::take_doorbell(std::uint64_t number, core::UniqueFd &memory, core::UniqueFd &wake) noexcept
+{
+    std::shared_ptr<PeerDoorbell> bell;
+    const int error = open_peer_doorbell({peer_pid_, guest()}, std::move(memory), std::move(wake), bell);
+    if (error == 0 || error == -FI_EINVAL)
+        known_bells_.keep(number, std::move(bell));
+    else
+        known_bells_.lose(number);
+}
+
+// False: a doorbell is missing that came, or should have come, and we had no room for it.
+bool Link::take_parts(const LinkMessage &message, LinkFds &fds, PeerParts &parts) noexcept
+{
+    auto next = fds.begin();
+    parts.segment = std::move(*next++);
+    if ((message.brings & kBringsDoorbell) != 0) {
+        take_doorbell(message.offer.doorbell, next[0], next[1]);
+        next += 2;
+    }
+    if ((message.brings & kBringsTxDoorbell) != 0) {
+        take_doorbell(message.offer.tx_doorbell, next[0], next[1]);
+        next += 2;
+    }
+    if ((message.brings & kBringsVoucher) != 0)
+        parts.voucher = std::move(*next);
+    return known_bells_.find(message.offer.doorbell, parts.doorbell) &&
+           known_bells_.find(message.offer.tx_doorbell, parts.tx_doorbell);
+}
+
+void Link::lose_parts(const LinkMessage &message) noexcept
+{
+    if ((message.brings & kBringsDoorbell) != 0)
+        known_bells_.lose(message.offer.doorbell);
+    if ((message.brings & kBringsTxDoorbell) != 0)
+        known_bells_.lose(message.offer.tx_doorbell);
+}
+
 // The first message. Reading the peer's nonce out of its memory shows that single copy works, and with whom.
 bool Link::take_hello(const LinkMessage &message) noexcept
 {
@@ -371,7 +415,12 @@ void Link::on_ready(std::uint32_t events) noexcept
                      static_cast<int>(peer_pid_), peer_uid_);
         else if (received == Received::violation)
             VMA_WARN(ep_ctrl, "process %d sent a malformed message: its link is closed", static_cast<int>(peer_pid_));
-        if (received != Received::message || !manager_.on_message(*this, message, fds, fds_lost)) {
+        PeerParts parts;
+        if (received == Received::message && fds_lost)
+            lose_parts(message);
+        else if (received == Received::message && carries_offer(message.type))
+            fds_lost = !take_parts(message, fds, parts);
+        if (received != Received::message || !manager_.on_message(*this, message, parts, fds_lost)) {
             manager_.on_link_end(*this); // destroys this
             return;
         }

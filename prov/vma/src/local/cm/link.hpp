@@ -13,6 +13,7 @@
 
 #include "core/fd.hpp"
 #include "local/cm/event_source.hpp"
+#include "local/cm/link_bells.hpp"
 #include "local/cm/link_peer.hpp"
 #include "local/cm/message.hpp"
 #include "local/cm/sock_diag.hpp"
@@ -49,11 +50,13 @@ public:
     ~Link();
     [[nodiscard]] bool start() noexcept;
 
-    // Queued where the socket is full. `fds`, as many as the message says, are borrowed; nullptr where it has none.
+    // Queued where the socket is full. `fds`: an offer's, borrowed, of which go those that the peer doesn't have yet;
+    // nullptr where there is none.
     // False: the link is going to end.
     bool send(const LinkMessage &message, const int *fds) noexcept;
     // What waits, now that the socket or the limits have room.
     void flush() noexcept;
+    void send_doorbells_again() noexcept { sent_bells_.forget(); } // the peer has lost some
 
     void on_ready(std::uint32_t events) noexcept override;
 
@@ -82,6 +85,10 @@ private:
     enum class Received { message, nothing, end, violation };
     enum class Sent { yes, later, never };
 
+    void pack(LinkMessage &message, const int *fds, int *packed) noexcept;
+    bool take_parts(const LinkMessage &message, LinkFds &fds, PeerParts &parts) noexcept;
+    void lose_parts(const LinkMessage &message) noexcept;
+    void take_doorbell(std::uint64_t number, core::UniqueFd &memory, core::UniqueFd &wake) noexcept;
     Received receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept;
     Received receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept;
     bool is_well_formed(const LinkMessage &message, std::size_t length, int flags, unsigned fd_count,
@@ -91,12 +98,13 @@ private:
     bool is_nudged_already(const LinkMessage &message) const noexcept;
     bool enqueue(const LinkMessage &message, const int *fds) noexcept;
     bool check_peer() noexcept;
-    unsigned descriptors_of(const LinkMessage &message) const noexcept;
     void watch(std::uint32_t events) noexcept;
 
     ConnectionManager &manager_;
     core::UniqueFd socket_;
     std::deque<Waiting> waiting_;
+    SentBells sent_bells_;
+    KnownBells known_bells_;
     pid_t peer_pid_ = 0;
     uid_t peer_uid_ = 0;
     SocketInode own_end_ = 0;

@@ -57,7 +57,7 @@ public:
     void leave_requests(PassiveEndpoint &pep) noexcept;
 
     // What a link has read (messages.cpp). False: the peer broke the rules, a line was logged, the link must end.
-    [[nodiscard]] bool on_message(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
+    [[nodiscard]] bool on_message(Link &link, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept;
     void on_link_end(Link &link) noexcept; // destroys the link
 
     // For links and listeners.
@@ -106,8 +106,8 @@ private:
     void forget(Connection &connection) noexcept;
     void fail_request(Connection &connection, int error, const void *data, std::size_t length) noexcept;
 
-    bool on_request(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
-    bool on_accept(Connection &connection, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
+    bool on_request(Link &link, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept;
+    bool on_accept(Connection &connection, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept;
     bool on_reject(Connection &connection, const LinkMessage &message) noexcept;
     void on_over(Connection &connection, int request_error) noexcept;
     void refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept;

@@ -15,7 +15,7 @@
 namespace vma::local {
 
 inline constexpr std::uint32_t kMessageMagic = 0x564d4132; // "VMA2"
-inline constexpr std::uint16_t kMessageVersion = 3;
+inline constexpr std::uint16_t kMessageVersion = 4;
 
 enum class MessageType : std::uint16_t {
     hello = 1, // first on a link, both ways
@@ -31,7 +31,7 @@ enum class RejectReason : std::uint32_t {
     program,     // fi_reject, with its data
     no_listener, // nobody listens at the port or the address (any more)
     busy,        // backlog full: try again
-    resources,   // descriptors did not arrive, no memory
+    resources,   // descriptors did not arrive, no memory. Of a shutdown too: what was sent once has to come again
     protocol,    // the offer is not one that we can use
 };
 
@@ -46,8 +46,7 @@ struct LinkMessage {
     EndpointOffer offer; // request, accept
     sockaddr_in6 source; // request: the connecting endpoint's address (an IPv4 one leaves the rest zero)
     sockaddr_in6 destination;
-    std::uint32_t
-        vouched; // request, accept: 1 where a voucher comes behind the offer's descriptors (possession.hpp), else 0
+    std::uint32_t brings;      // request, accept: what comes behind the segment's descriptor
     std::uint32_t data_length; // private data
     std::uint8_t data[ofi::kCmDataSize];
 };
@@ -58,11 +57,22 @@ constexpr bool carries_offer(MessageType type)
     return type == MessageType::request || type == MessageType::accept;
 }
 
+// Of LinkMessage::brings, in the order in which the descriptors come.
+inline constexpr std::uint32_t kBringsDoorbell = 1;   // two
+inline constexpr std::uint32_t kBringsTxDoorbell = 2; // two
+inline constexpr std::uint32_t kBringsVoucher = 4;    // one (possession.hpp)
+inline constexpr std::uint32_t kBringsAll = kBringsDoorbell | kBringsTxDoorbell | kBringsVoucher;
+
 // Descriptors that a message can have: an offer's, then its voucher.
 inline constexpr unsigned kFdVoucher = kOfferFdCount;
 inline constexpr unsigned kLinkFdCount = kOfferFdCount + 1;
 
-// A guest has one doorbell for both directions. Behind its descriptors stands its token, if it was not introduced.
-inline constexpr unsigned kGuestFdCount = 3;
+constexpr unsigned descriptors_of(const LinkMessage &message)
+{
+    const auto has = [&message](std::uint32_t what) { return (message.brings & what) != 0; };
+    return carries_offer(message.type) ? 1U + (has(kBringsDoorbell) ? 2U : 0U) + (has(kBringsTxDoorbell) ? 2U : 0U) +
+                                             (has(kBringsVoucher) ? 1U : 0U)
+                                       : 0U;
+}
 
 } // namespace vma::local

@@ -22,7 +22,7 @@ bool violation(const Link &link, const char *what) noexcept
 
 } // namespace
 
-bool ConnectionManager::on_message(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept
+bool ConnectionManager::on_message(Link &link, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept
 {
     const bool from_responder = message.type == MessageType::accept || message.type == MessageType::reject;
     if (message.type == MessageType::hello)
@@ -31,7 +31,9 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, LinkF
     if (!from_either && from_responder != link.is_initiator())
         return violation(link, "answers what nobody asked, or asks on the wrong link");
     if (message.type == MessageType::request)
-        return on_request(link, message, fds, fds_lost);
+        return on_request(link, message, parts, fds_lost);
+    if (message.reason == RejectReason::resources)
+        link.send_doorbells_again();
     const auto found = link.connections.find(message.connection);
     if (found == link.connections.end())
         return true;
@@ -40,7 +42,7 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, LinkF
     bool valid = true;
     switch (message.type) {
     case MessageType::accept:
-        valid = on_accept(connection, message, fds, fds_lost);
+        valid = on_accept(connection, message, parts, fds_lost);
         break;
     case MessageType::reject:
         valid = on_reject(connection, message);
@@ -75,7 +77,7 @@ PassiveEndpoint *ConnectionManager::asked_for(const Link &link, const ofi::Addre
     return found != listening.end() && found->second->accepts(own) ? found->second : nullptr;
 }
 
-bool ConnectionManager::on_request(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept
+bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept
 {
     ofi::Address peer;
     ofi::Address own;
@@ -111,7 +113,7 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, LinkF
     connection->local = own;
     connection->peer = peer;
     connection->offer = message.offer;
-    connection->fds = std::move(fds);
+    connection->parts = std::move(parts);
     connection->pep = &pep;
     ++pep.waiting;
     link.connections[connection->id] = connection;
@@ -119,17 +121,17 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, LinkF
     return true;
 }
 
-bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &message, LinkFds &fds,
+bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &message, PeerParts &parts,
                                   bool fds_lost) noexcept
 {
     Link &link = *connection.link;
     if (connection.state != Connection::State::requesting)
         return violation(link, "accepted a connection twice");
     Endpoint &endpoint = *connection.endpoint;
-    const int unproved = fds_lost ? 0 : check_holder(endpoint, link, std::move(fds[kFdVoucher])); // which says so
+    const int unproved = fds_lost ? 0 : check_holder(endpoint, link, std::move(parts.voucher)); // which says so
     int error = fds_lost ? -FI_EMFILE : unproved;
     if (error == 0)
-        error = endpoint.attach(message.offer, fds.data(), link.peer());
+        error = endpoint.attach(message.offer, std::move(parts), link.peer());
     if (error != 0 && unproved == 0)
         VMA_WARN(ep_ctrl, "cannot use the endpoint that process %d offers: %s", static_cast<int>(link.peer_pid()),
                  std::strerror(-error));
@@ -137,6 +139,7 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
         LinkMessage over{};
         over.type = MessageType::shutdown;
         over.connection = connection.id;
+        over.reason = fds_lost ? RejectReason::resources : RejectReason::none;
         link.send(over, nullptr);
         fail_request(connection, -error, nullptr, 0);
         return true;
@@ -186,7 +189,7 @@ void ConnectionManager::on_over(Connection &connection, int request_error) noexc
         // The program holds the handle: fi_accept will tell it.
         connection.link->connections.erase(connection.id);
         connection.link = nullptr;
-        connection.fds = {};
+        connection.parts = {};
         break;
     case Connection::State::connected: {
         Endpoint &endpoint = *connection.endpoint;

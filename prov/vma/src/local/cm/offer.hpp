@@ -5,10 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include "core/fd.hpp"
 
 namespace vma::local {
 
-inline constexpr std::uint32_t kOfferVersion = 2;
+class PeerDoorbell;
+
+inline constexpr std::uint32_t kOfferVersion = 3;
 
 struct EndpointOffer {
     std::uint32_t version = kOfferVersion;
@@ -20,11 +25,14 @@ struct EndpointOffer {
     std::uint64_t region_len = 0;    // bytes, 0 without FI_OPT_VMA_REGION
     std::uint32_t slot_count = 0;
     std::uint32_t doorbell_bit = 0; // which bit of the doorbell bitmap rings for this endpoint
+    // Numbers of doorbells, by which a link knows those that came over it before; never used twice by a process. The
+    // doorbell is that of the queue that receives; the tx doorbell that of the queue which waits for the peer to
+    // consume what was sent. It is the same one where the endpoint has one queue for both.
+    std::uint64_t doorbell = 0;
+    std::uint64_t tx_doorbell = 0;
 };
 
-// Descriptors that travel with an offer, in this order (SCM_RIGHTS).
-// The doorbell is that of the queue that receives; the tx doorbell that of the queue which waits for the peer to
-// consume what was sent. They are the same files twice when the endpoint has one queue for both.
+// Descriptors of an offer. A link sends those of a doorbell once.
 enum OfferFd : unsigned {
     kFdSegment = 0,
     kFdDoorbell = 1,
@@ -32,6 +40,14 @@ enum OfferFd : unsigned {
     kFdTxDoorbell = 3,
     kFdTxWake = 4,
     kOfferFdCount = 5,
+};
+
+// What a peer's offer has brought, or what was known before by its numbers. Empty: the peer sent what is no doorbell.
+struct PeerParts {
+    core::UniqueFd segment;
+    std::shared_ptr<PeerDoorbell> doorbell;
+    std::shared_ptr<PeerDoorbell> tx_doorbell;
+    core::UniqueFd voucher;
 };
 
 } // namespace vma::local

@@ -316,11 +316,14 @@ int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint
     fds[kFdSegment] = receiver.segment.fd.get();
     if (guest_link != 0) {
         offer.doorbell_bit = guest_bit;
+        offer.doorbell = offer.tx_doorbell = guest->number();
         fds[kFdDoorbell] = fds[kFdTxDoorbell] = guest->memory_fd();
         fds[kFdWake] = fds[kFdTxWake] = guest->bell_fd();
         return 0;
     }
     offer.doorbell_bit = bit;
+    offer.doorbell = receiver.queue->doorbell.number();
+    offer.tx_doorbell = sender.queue->doorbell.number();
     fds[kFdDoorbell] = receiver.queue->doorbell.memory_fd();
     fds[kFdWake] = receiver.queue->doorbell.wake_fd();
     fds[kFdTxDoorbell] = sender.queue->doorbell.memory_fd();
@@ -343,31 +346,22 @@ int Endpoint::check_offer(const EndpointOffer &peer) const noexcept
     return 0;
 }
 
-int Endpoint::attach(const EndpointOffer &offer, core::UniqueFd fds[kOfferFdCount], const LinkPeer &peer) noexcept
+int Endpoint::attach(const EndpointOffer &offer, PeerParts parts, const LinkPeer &peer) noexcept
 {
     if (!enabled_ || attached_)
         return -FI_EOPBADSTATE;
     if (const int error = check_offer(offer))
         return error;
-    const core::UniqueFd segment_fd = std::move(fds[kFdSegment]);
+    if (!parts.doorbell || !parts.tx_doorbell)
+        return -FI_EINVAL;
     Mapping segment;
-    std::shared_ptr<PeerDoorbell> doorbell;
-    std::shared_ptr<PeerDoorbell> tx_doorbell;
-    if (const int error = map_shared(segment_fd.get(), offer.segment_size, segment))
-        return error;
-    const DoorbellOwner owner{peer.pid, peer.guest_link};
-    if (const int error = open_peer_doorbell(owner, std::move(fds[kFdDoorbell]), std::move(fds[kFdWake]), doorbell))
-        return error;
-    if (peer.guest_link != 0)
-        tx_doorbell = doorbell;
-    else if (const int error =
-                 open_peer_doorbell(owner, std::move(fds[kFdTxDoorbell]), std::move(fds[kFdTxWake]), tx_doorbell))
+    if (const int error = map_shared(parts.segment.get(), offer.segment_size, segment))
         return error;
 
     peer_memory_ = {peer.pid, peer.mark};
     receiver.guest = peer.guest_link != 0;
-    peer_tx_doorbell_ = std::move(tx_doorbell);
-    sender.attach({std::move(segment), std::move(doorbell), offer.doorbell_bit, offer.region_len, peer.cma});
+    peer_tx_doorbell_ = std::move(parts.tx_doorbell);
+    sender.attach({std::move(segment), std::move(parts.doorbell), offer.doorbell_bit, offer.region_len, peer.cma});
     {
         const core::SpinGuard guard(receiver.queue->lock);
         receiver.open.store(true, std::memory_order_release);

@@ -54,8 +54,8 @@ public:
     int make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user = 0) noexcept;
     // The peer has them: a connection keeps no descriptor of its own.
     void release_offer() noexcept;
-    // Joins us with the peer that made this offer; takes the descriptors. Nothing is changed when it fails.
-    int attach(const EndpointOffer &offer, core::UniqueFd fds[kOfferFdCount], const LinkPeer &peer) noexcept;
+    // Joins us with the peer that made this offer. Nothing is changed when it fails.
+    int attach(const EndpointOffer &offer, PeerParts parts, const LinkPeer &peer) noexcept;
     // The peer is gone or has said so: what it published is delivered, what is left over ends with errors.
     void on_peer_shutdown() noexcept;
     // We said so.
