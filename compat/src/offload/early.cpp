@@ -29,13 +29,13 @@ bool is_within_host(int fd, const sockaddr_in6 *peer, Addresses &ends)
 
 // And what is found out, or opened, once for all connections. Of this one nothing is kept: who the peer is, is asked
 // when it is about to be accelerated.
-void open_all(int fd, const Addresses &ends)
+void open_all(const Addresses &ends)
 {
     Peer peer;
     if (!engine_start())
         return;
     (void)room_for_stream(g_connections.room, engine_device().users);
-    (void)ask_for_peer(fd, ends, peer);
+    (void)ask_for_peer(ends, peer);
 }
 
 } // namespace
@@ -47,7 +47,7 @@ void open_early(const Stream &s, int fd, const sockaddr_in6 *peer)
                        s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly &&
                        !s.pinned.load(std::memory_order_relaxed);
     if (opens && is_within_host(fd, peer, ends))
-        open_in_turn([&] { open_all(fd, ends); }, patience_asked_for());
+        open_in_turn([&] { open_all(ends); }, patience_asked_for());
 }
 
 } // namespace vma::sock

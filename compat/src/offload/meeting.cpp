@@ -268,7 +268,7 @@ void go_to_the_name(Stream &s, int fd)
 bool find_peer(Stream &s, int fd)
 {
     Peer peer = {};
-    switch (ask_for_peer(fd, s.addresses, peer)) {
+    switch (ask_for_peer(s.addresses, peer)) {
     case PeerAnswer::kUnknown:
         return true;
     case PeerAnswer::kNotYet:

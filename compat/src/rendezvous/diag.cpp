@@ -51,6 +51,7 @@ int open_netlink()
         if (fd < 0)
             return -1;
         g_rendezvous.netlink = libc::make_private(fd);
+        g_rendezvous.netlink_network = network_of(*g_rendezvous.netlink);
     }
     return *g_rendezvous.netlink;
 }
@@ -123,7 +124,7 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
     const int netlink = open_netlink();
     if (netlink < 0)
         return unknown(strerror(errno));
-    if (network_of(netlink) != network_of(fd))
+    if (g_rendezvous.netlink_network != network_of(fd))
         return Answer::kUnknown;
     const int error = exchange(netlink, q, m);
     if (error == ENOENT)
@@ -141,14 +142,14 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
     return Answer::kFound;
 }
 
-PeerAnswer find_other_end(int fd, const Addresses &addresses, Peer &out)
+PeerAnswer find_other_end(const Addresses &addresses, Peer &out)
 {
     Question q = ask_for({addresses.peer, addresses.local}, IPPROTO_TCP);
     q.request.id.idiag_if = 0; // to which the other end is bound, if it is, nobody knows
     inet_diag_msg m = {};
     const LockGuard guard(g_rendezvous.netlink_lock);
     const int netlink = open_netlink();
-    if (netlink < 0 || network_of(netlink) != network_of(fd))
+    if (netlink < 0 || g_rendezvous.netlink_network != addresses.network)
         return PeerAnswer::kUnknown;
     const int error = exchange(netlink, q, m);
     if (error == ENOENT)
@@ -268,7 +269,7 @@ bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vect
 {
     LockGuard guard(g_rendezvous.netlink_lock);
     const int netlink = open_netlink();
-    if (netlink < 0 || network_of(netlink) != network_of(fd))
+    if (netlink < 0 || g_rendezvous.netlink_network != network_of(fd))
         return false;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
     if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) &&

@@ -33,7 +33,7 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
 bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out);
 
 // Who has the other end of a connected TCP socket. Asked of both ends, the kernel's look-up has no second answer.
-PeerAnswer find_other_end(int fd, const Addresses &addresses, Peer &out);
+PeerAnswer find_other_end(const Addresses &addresses, Peer &out);
 
 bool is_any(const in6_addr &a); // of both families
 

@@ -23,11 +23,11 @@ bool is_own_address(const sockaddr_in6 &address)
 
 } // namespace
 
-PeerAnswer ask_for_peer(int fd, const Addresses &addresses, Peer &out)
+PeerAnswer ask_for_peer(const Addresses &addresses, Peer &out)
 {
     if (!on_this_host(addresses) && !is_own_address(addresses.peer))
         return PeerAnswer::kNotHere;
-    return udp::find_other_end(fd, addresses, out);
+    return udp::find_other_end(addresses, out);
 }
 
 bool identify_own(int fd, Peer &out)

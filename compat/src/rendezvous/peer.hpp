@@ -25,7 +25,7 @@ enum class PeerAnswer : std::uint8_t {
 };
 
 // Some two microseconds.
-PeerAnswer ask_for_peer(int fd, const Addresses &addresses, Peer &out);
+PeerAnswer ask_for_peer(const Addresses &addresses, Peer &out);
 
 // The same of a socket of this process. False: the kernel doesn't tell.
 bool identify_own(int fd, Peer &out);

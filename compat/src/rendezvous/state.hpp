@@ -18,6 +18,7 @@ struct Rendezvous {
     // diag.cpp; own lock.
     Mutex netlink_lock;
     std::optional<int> netlink;
+    std::uint64_t netlink_network = 0; // the namespace that it asks, which stays
     // broker.cpp; offload lock.
     std::optional<int> broker;
     std::int64_t look_for_broker_ns = 0; // not before

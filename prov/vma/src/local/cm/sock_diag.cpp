@@ -125,13 +125,14 @@ int SockDiag::open_in(std::uint64_t network) noexcept
 {
     if (network == 0)
         return -FI_ENOSYS;
-    if (netlink_ && network_of(netlink_.get()) == network)
+    if (netlink_ && network_ == network)
         return 0;
     netlink_ = core::make_fd(
         [] { return core::kernel::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG); });
     if (!netlink_)
         return -errno;
-    return network_of(netlink_.get()) == network ? 0 : -FI_EHOSTUNREACH;
+    network_ = network_of(netlink_.get());
+    return network_ == network ? 0 : -FI_EHOSTUNREACH;
 }
 
 // The kernel answers while it is asked, so nothing is waited for.

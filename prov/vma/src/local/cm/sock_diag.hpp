@@ -40,6 +40,7 @@ private:
     int ask(const void *question, std::size_t length, void *answer, std::size_t room, std::size_t &filled) noexcept;
 
     core::UniqueFd netlink_;
+    std::uint64_t network_ = 0; // the namespace that it asks, which stays
 };
 
 // Of a socket that the caller has. 0: it is none.
