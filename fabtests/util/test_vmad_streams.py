@@ -181,6 +181,49 @@ def test_vmad_comes_and_goes(run, work, vmad, hosts, feed):
     server.ok()
 
 
+DEFERRED = f"""
+import socket
+import sys
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import users
+with socket.create_server(({SERVER!r}, {PORT})) as listener:
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 60)
+    print("ready", flush=True)
+    with listener.accept()[0] as sock:
+        while data := sock.recv(65536):
+            sock.sendall(data)
+"""
+BEFORE_ITS_SERVER = f"""
+import socket
+import sys
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import users
+with users.connected({SERVER!r}, {PORT}) as sock:
+    for number in range(64):
+        sock.send(users.line(number), socket.MSG_MORE)
+    for number in range(64):
+        assert users.exactly(sock, 16) == users.line(number)
+    while not users.is_told():
+        users.ask_all(sock, users.LINES // 10)
+"""
+
+
+def test_asked_before_the_other_end_is_there(run, work, vmad, hosts, feed):
+    """The server's kernel has no connection before data comes (TCP_DEFER_ACCEPT), and the client's keeps data for 0.2 s (MSG_MORE). So
+    vmad, when it is asked, knows of no other end, as on a machine that is late with packets. That isn't the last word."""
+    names = work / "names"
+    names.mkdir(mode=0o700)
+    env = {"VMA_SHM_DIR": str(names), "VMA_BROKER": str(vmad.path)}
+    server = run.start("server", [PYTHON, "-B", "-c", DEFERRED], vma=True, mode="latency", preexec=become(0, hosts.right), env=env)
+    server.wait_output("ready")
+    client = run.start("client", [PYTHON, "-B", "-c", BEFORE_ITS_SERVER], vma=True, mode="latency", preexec=become(0, hosts.left), env=env,
+                       stdin=feed.file)
+    for proc in client, server:
+        one = vmastats.wait_for(run, proc, lambda one: one["offloaded"] or "another host" in one["reason"], "its way")
+        assert one["offloaded"], one["reason"]
+    accelerated(run, feed, server, client)
+
+
 def test_there_is_no_vmad(run, work, hosts, feed):
     server = run.start("server", [PYTHON, "-B", PROGRAM, "serve", SERVER, PORT], vma=True, mode="latency", preexec=become(0, hosts.right),
                        env={"VMA_BROKER": str(work / "none")}).wait_output("ready")

@@ -306,6 +306,7 @@ void ask_to_be_introduced(Stream &s, int fd)
     std::uint32_t &questions = g_connections.questions;
     const std::uint32_t id = ++questions != 0 ? questions : ++questions;
     try_later(s);
+    s.attempt.is_whole = has_other_end(fd);
     if (!ask_broker(id, fd))
         return;
     s.attempt.asked = id;
@@ -363,6 +364,9 @@ void not_introduced(Stream &s, broker::Result result)
     end_attempt(s);
     switch (result) {
     case broker::Result::kRemote:
+        if (!s.attempt.is_whole) // the other end may have been too late for vmad
+            return;
+        [[fallthrough]];
     case broker::Result::kNotTcp:
         s.by_broker = false;
         tell_by_vmad(s, false);

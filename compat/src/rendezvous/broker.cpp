@@ -2,6 +2,8 @@
 #include "compat/src/rendezvous/broker.hpp"
 
 #include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -99,6 +101,17 @@ bool broker_is_there()
 int broker_fd()
 {
     return g_rendezvous.broker.value_or(-1);
+}
+
+// An acceptor that had data with the SYN is there before its connector, which knows of the connection by the answer. A
+// connector's own SYN is among the acknowledged bytes; if data in it is too, the acceptor was there at once.
+bool has_other_end(int tcp_socket)
+{
+    constexpr std::uint8_t kSynReceived = 3;
+    tcp_info info = {};
+    socklen_t size = sizeof info;
+    return libc::real.getsockopt(tcp_socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_state != kSynReceived && (info.tcpi_bytes_received != 0 || info.tcpi_bytes_acked > 1);
 }
 
 bool ask_broker(std::uint32_t id, int tcp_socket)

@@ -13,6 +13,10 @@ namespace vma::sock {
 bool broker_is_there();
 int broker_fd(); // readable with an answer; -1: not connected
 
+// Whether the other end of a TCP connection has been established: it has sent a byte, or acknowledged one after the
+// handshake. Before, vmad may find no other end although it is on this host.
+bool has_other_end(int tcp_socket);
+
 // False: it isn't there any more, or doesn't read.
 bool ask_broker(std::uint32_t id, int tcp_socket);
 void cancel_question(std::uint32_t id);

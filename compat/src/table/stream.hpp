@@ -35,6 +35,7 @@ struct Attempt {
     bool listens = false;     // of a guest's stream: at a name made of `cookie` (meeting.cpp)
     std::uint64_t cookie = 0; // SO_COOKIE of this socket, or the pair's number
     std::uint32_t asked = 0;  // of vmad: the question's number, 0 none
+    bool is_whole = false;    // when it was asked the other end was established
 };
 
 // What vma_stats has been told of the memory of a device that an endpoint sends from.
