@@ -224,6 +224,38 @@ def test_asked_before_the_other_end_is_there(run, work, vmad, hosts, feed):
     accelerated(run, feed, server, client)
 
 
+MANY = f"""
+import sys
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import users
+socks = [users.connected({SERVER!r}, {PORT}) for _ in range(50)]
+for number in range(4000):
+    for sock in socks:
+        sock.sendall(users.line(number))
+    for sock in socks:
+        assert users.exactly(sock, 16) == users.line(number)
+print("done", flush=True)
+sys.stdin.readline()
+socks[0].sendall(b"last")
+"""
+
+
+def test_many_at_once(run, work, vmad, hosts, feed):
+    """As many as a pool has that is opened at once: none waits for others."""
+    names = work / "names"
+    names.mkdir(mode=0o700)
+    env = {"VMA_SHM_DIR": str(names), "VMA_BROKER": str(vmad.path)}
+    server = run.start("server", [PYTHON, "-B", PROGRAM, "crowd", SERVER, PORT], vma=True, mode="latency", preexec=become(0, hosts.right), env=env)
+    server.wait_output("ready")
+    client = run.start("client", [PYTHON, "-B", "-c", MANY], vma=True, mode="latency", preexec=become(0, hosts.left), env=env, stdin=feed.file)
+    client.wait_output("done")
+    left = [one for one in vmastats.read(run, client)["sockets"] if one["protocol"] == "tcp" and not one["offloaded"]]
+    feed.go_on()
+    client.ok()
+    server.ok()
+    assert not left, [(one["reason"], one["tx"]["os_packets"]) for one in left]
+
+
 def test_there_is_no_vmad(run, work, hosts, feed):
     server = run.start("server", [PYTHON, "-B", PROGRAM, "serve", SERVER, PORT], vma=True, mode="latency", preexec=become(0, hosts.right),
                        env={"VMA_BROKER": str(work / "none")}).wait_output("ready")

@@ -245,7 +245,8 @@ struct fi_vma_warm {
 /*
  * `flags`: FI_VMA_LINK_INTRODUCED, of a connected socket: the program knows that who has the other one is at the other
  * end of the connection, as somebody whom both trust has given each of them one. FI_OPT_VMA_TCP_SOCKET is not needed
- * then, and `id`, not 0, is the number of the peer's process: all links of the same number share a doorbell.
+ * then, and `id`, not 0, is the number of the peer's process: all links of the same number share a doorbell. Its upper
+ * half is the number of the peer's user, as that somebody counts users: what guests may take is shared out by users.
  */
 #define FI_VMA_LINK_INTRODUCED 1U
 

@@ -42,9 +42,10 @@ namespace {
 constexpr std::int64_t kMeetNs = 1'000'000'000;      // a name is there for so long, and a request waits for its answer
 constexpr std::int64_t kIntroduceNs = 5'000'000'000; // longer than vmad waits
 constexpr unsigned kNames = 8;                       // of a socket's: others may have taken some of them
-// Attempts at a time that listen or wait for an answer, and as many that vmad was asked about. What each holds is one
-// descriptor and an entry of a list: one user may have half of them.
+// Attempts at a time that listen or wait for an answer, and that vmad was asked about. What each holds is one descriptor
+// and an entry of a list: one user may have half of them. In a container all whom it talks to may have one address.
 constexpr unsigned kMostAtOnce = 64;
+constexpr unsigned kMostAskedAtOnce = 128;
 constexpr const char *kLeftTooMuch = "other users have left too much in sockets of this process";
 constexpr const char *kTooMany = "too many meetings at a time";
 constexpr const char *kNamesTaken = "another user has taken the names by which the peer would find us";
@@ -95,14 +96,19 @@ bool has_place(const Stream &s)
         ++open;
         same += is_one_party(*other, s) ? 1 : 0;
     }
-    return open + same < kMostAtOnce;
+    return open + same < (s.by_broker ? kMostAskedAtOnce : kMostAtOnce);
 }
 
-// What is in the way may be gone soon.
+// What is in the way may be gone soon. Vmad answers most within a millisecond, so that an attempt which found no place
+// there is none that failed.
 void stay_for_now(Stream &s, const char *reason)
 {
     constexpr std::uint32_t kMostDoublings = 7; // of the calls until the next attempt
-    try_later(s, kMostDoublings);
+    constexpr std::uint32_t kSoon = 16;
+    if (s.by_broker)
+        s.attempt.again_at = s.operations.load(std::memory_order_relaxed) + kSoon;
+    else
+        try_later(s, kMostDoublings);
     if (s.kernel_reason == reason)
         return;
     s.kernel_reason = reason;
@@ -313,11 +319,12 @@ void ask_to_be_introduced(Stream &s, int fd)
     begin_waiting(s, kIntroduceNs);
 }
 
-// One number for all connections with a process, if vmad can tell it from others.
+// One number for all connections with a process, if vmad can tell it from others; its user's is the upper half.
 std::uint64_t number_of(const broker::Answer &a)
 {
-    const std::uint64_t process = std::uint64_t{a.user} << 32 | static_cast<std::uint32_t>(a.process);
-    return a.process != 0 ? process : a.pair;
+    constexpr std::uint32_t kNoProcess = 0x80000000; // which no process has
+    const auto process = static_cast<std::uint32_t>(a.process);
+    return std::uint64_t{a.user} << 32 | (process != 0 ? process : static_cast<std::uint32_t>(a.pair) | kNoProcess);
 }
 
 // The other end asks by it, with descriptors; where nobody waits for that it is refused.

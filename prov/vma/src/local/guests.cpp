@@ -99,9 +99,12 @@ bool GuestDoorbell::drain(Queue &queue) noexcept
 
 GuestDoorbells::~GuestDoorbells() = default;
 
-bool GuestDoorbells::has_place_for(uid_t user) const noexcept
+// Users of processes that were introduced are not those of the same numbers here (ConnectionManager::guest_link()).
+bool GuestDoorbells::has_place_for(std::uint64_t process, uid_t user) const noexcept
 {
-    const auto has = std::count_if(list_.begin(), list_.end(), [user](const auto &one) { return one->user == user; });
+    const auto has = std::count_if(list_.begin(), list_.end(), [process, user](const auto &one) {
+        return one->user == user && one->process >> 63 == process >> 63;
+    });
     return static_cast<std::size_t>(has) < kMost - list_.size();
 }
 
@@ -110,7 +113,7 @@ int GuestDoorbells::use(std::uint64_t process, uid_t user, GuestDoorbell *&out) 
     const auto known =
         std::find_if(list_.begin(), list_.end(), [process](const auto &one) { return one->process == process; });
     if (known == list_.end()) {
-        if (!has_place_for(user))
+        if (!has_place_for(process, user))
             return -FI_ENOSPC;
         std::unique_ptr<GuestDoorbell> made(new (std::nothrow) GuestDoorbell);
         int error = made ? made->open() : -FI_ENOMEM;

@@ -116,7 +116,7 @@ public:
     bool disarm() noexcept; // whether a bell had rung
 
 private:
-    bool has_place_for(uid_t user) const noexcept;
+    bool has_place_for(std::uint64_t process, uid_t user) const noexcept;
 
     Queue &queue_;
     std::size_t count_ = 0; // of the list: one word to look at for queues without guests

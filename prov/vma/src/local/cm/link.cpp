@@ -119,13 +119,12 @@ bool Link::check_peer() noexcept
                  peer.uid, ::geteuid());
         return false;
     }
-    const bool judged = guest() != 0 && !was_introduced(); // else the other end's maker is who introduces
-    if (judged && manager_.is_banned(peer.uid))
+    peer_uid_ = was_introduced() ? origin_.user : peer.uid; // the other end's maker is who introduces
+    if (guest() != 0 && manager_.is_banned(peer_user()))
         return false;
     peer_pid_ = peer.pid;
-    peer_uid_ = peer.uid;
     is_this_users_ = guest() == 0;
-    if (judged)
+    if (guest() != 0 && !was_introduced())
         origin_.guest = manager_.number_of_guest(peer.uid, peer.pid, guest());
     return true;
 }
@@ -284,7 +283,7 @@ bool Link::is_well_formed(const LinkMessage &message, std::size_t length, int fl
 
 Link::Received Link::receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept
 {
-    if (!was_introduced() && manager_.was_banned(peer_uid_)) // by another link of his
+    if (manager_.was_banned(peer_user())) // by another link of his
         return Received::end;
     StrangersMessage got;
     switch (take_from_stranger(socket_.get(), std::as_writable_bytes(std::span(&message, 1)), fds, got)) {
@@ -292,10 +291,7 @@ Link::Received Link::receive_of_guest(LinkMessage &message, LinkFds &fds) noexce
         return Received::nothing;
     case Taken::refused: // which happens once for a user
         was_refused_ = true;
-        if (was_introduced())
-            manager_.take_nobody_introduced();
-        else
-            manager_.ban(peer_uid_);
+        manager_.ban(peer_user());
         return Received::violation;
     case Taken::message: {
         bool none_is_lost = false;

@@ -41,7 +41,9 @@ public:
         bool initiator;                 // this process has connected
         std::uint16_t port = 0;         // of an initiator: the listener's
         std::uint64_t guest = 0;        // not by the directory: a number, as the peer may be another user's
+        std::uint64_t order = 0;        // of guests' links: who came first
         bool introduced = false;        // somebody knows that the guest holds the other end of the TCP connection
+        uid_t user = 0;                 // of one that was introduced: as who has introduced it counts users
         PassiveEndpoint *pep = nullptr; // of a guest's, which may ask for this one and for no other
     };
     // Takes a connected socket. False of start(): the peer is another user's and no guest, or the set is full; a line
@@ -64,12 +66,15 @@ public:
     bool is_initiator() const noexcept { return origin_.initiator; }
     std::uint64_t guest() const noexcept { return origin_.guest; } // of its process; 0: the peer is this user's
     bool was_introduced() const noexcept { return origin_.introduced; }
+    std::uint64_t order() const noexcept { return origin_.order; }
     PassiveEndpoint *asked_for() const noexcept { return origin_.pep; }
     void ask_for_nobody() noexcept { origin_.pep = nullptr; } // it is closed
     LinkPeer peer() const noexcept { return {peer_pid_, cma_ok_, origin_.guest, mark_}; }
     bool is_up() const noexcept { return hello_received_; }      // the peer has looked at it
     std::uint16_t port() const noexcept { return origin_.port; } // initiator: the listener's
     uid_t peer_uid() const noexcept { return peer_uid_; }
+    // To tell users apart: a number of who introduces is another's than the same number here, in a user namespace.
+    std::uint64_t peer_user() const noexcept { return std::uint64_t{was_introduced()} << 32 | peer_uid_; }
     pid_t peer_pid() const noexcept { return peer_pid_; }
     SocketInode own_end() const noexcept { return own_end_; }
     SocketInode peers_end(SockDiag &kernel) noexcept; // 0: the kernel doesn't tell

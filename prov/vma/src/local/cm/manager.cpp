@@ -37,6 +37,7 @@ namespace {
 constexpr int kEventsAtOnce = 256; // sources, before a reader gets what they brought
 constexpr std::size_t kMaxIdleLinks = 64;
 constexpr std::size_t kMaxIdleGuests = 16;
+constexpr std::size_t kMaxIdleIntroduced = 128; // both ends have them from the same moment on, one for each connection
 constexpr std::uint16_t kFirstEphemeral = 49152;
 
 } // namespace
@@ -181,13 +182,19 @@ Link *ConnectionManager::guest_link(core::UniqueFd socket, bool initiator, Passi
                                     std::uint64_t number) noexcept
 {
     constexpr std::uint64_t kIntroduced = std::uint64_t{1} << 63; // never the number of another one
-    if (too_many_left_open() || (number != 0 && !takes_introduced_)) {
+    if (too_many_left_open()) {
         let_go(std::move(socket));
         return nullptr;
     }
-    drop_idle_guests();
-    const std::uint64_t guest = number != 0 ? number | kIntroduced : ++guests_;
-    return add_link(std::move(socket), {.initiator = initiator, .guest = guest, .introduced = number != 0, .pep = pep});
+    const bool introduced = number != 0;
+    drop_idle_guests(introduced);
+    const std::uint64_t order = ++guests_;
+    return add_link(std::move(socket), {.initiator = initiator,
+                                        .guest = introduced ? number | kIntroduced : order,
+                                        .order = order,
+                                        .introduced = introduced,
+                                        .user = static_cast<uid_t>(number >> 32),
+                                        .pep = pep});
 }
 
 namespace {
@@ -218,24 +225,26 @@ void ConnectionManager::forget_guest(uid_t user, pid_t process) noexcept
 
 // One that connects and says nothing is dropped for the next, so no guest keeps another out, nor uses our descriptors
 // up. So is what has been used.
-void ConnectionManager::drop_idle_guests() noexcept
+void ConnectionManager::drop_idle_guests(bool introduced) noexcept
 {
+    const auto counts = [this, introduced](const Link &link) {
+        return link.guest() != 0 && link.was_introduced() == introduced && link.is_idle() && &link != reading_;
+    };
     std::unordered_map<uid_t, std::size_t> idle; // by user: who opens many ends links of his own
     std::size_t total = 0;
     uid_t most = 0;
     for (const auto &[link, owner] : links_) {
-        if (link->guest() == 0 || !link->is_idle() || link == reading_)
+        if (!counts(*link))
             continue;
         ++total;
         if (++idle[link->peer_uid()] > idle[most])
             most = link->peer_uid();
     }
-    if (total < kMaxIdleGuests)
+    if (total < (introduced ? kMaxIdleIntroduced : kMaxIdleGuests))
         return;
     Link *first = nullptr;
     for (const auto &[link, owner] : links_) {
-        const bool counts = link->guest() != 0 && link->is_idle() && link != reading_ && link->peer_uid() == most;
-        if (counts && (first == nullptr || link->guest() < first->guest()))
+        if (counts(*link) && link->peer_uid() == most && (first == nullptr || link->order() < first->order()))
             first = link;
     }
     on_link_end(*first);

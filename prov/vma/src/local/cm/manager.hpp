@@ -67,17 +67,16 @@ public:
     // A link that was not made by the directory: the peer may be another user's. `pep`: whom it may ask for, unless
     // this process is who asks. nullptr: there is no memory, or no room in the set, and a line was logged, or nobody is
     // a guest any more (vma/strangers.hpp). The socket is used up.
-    // `number`: of an introduced one's process, else 0.
+    // `number`: of an introduced one's process, whose upper half is its user; else 0.
     Link *guest_link(core::UniqueFd socket, bool initiator, PassiveEndpoint *pep, std::uint64_t number = 0) noexcept;
     // Links of one process share a doorbell, so they have one number; a process that can't be told from others (of
     // another pid namespace: 0) has one for each link.
     std::uint64_t number_of_guest(uid_t user, pid_t process, std::uint64_t fresh) noexcept;
     void forget_guest(uid_t user, pid_t process) noexcept;
     // A user who has sent what can't be closed without waiting: his processes are guests no more.
-    void ban(uid_t user) noexcept { banned_.insert(user); }
-    void take_nobody_introduced() noexcept { takes_introduced_ = false; } // who that was nobody here can tell
-    bool is_banned(uid_t user) const noexcept { return banned_.size() >= kMostBanned || was_banned(user); }
-    bool was_banned(uid_t user) const noexcept { return banned_.contains(user); } // for what he did himself
+    void ban(std::uint64_t user) noexcept { banned_.insert(user); } // Link::peer_user()
+    bool is_banned(std::uint64_t user) const noexcept { return banned_.size() >= kMostBanned || was_banned(user); }
+    bool was_banned(std::uint64_t user) const noexcept { return banned_.contains(user); } // for what he did himself
     void leave_guests(PassiveEndpoint &pep) noexcept; // a closing one: links that may ask for it end
     void retry_later(Link &link) noexcept { retries_.add(link); }
     void retry_later(Listener &listener) noexcept { retries_.add(listener); }
@@ -96,7 +95,7 @@ private:
     int open_sets() noexcept;
     Link *add_link(core::UniqueFd socket, const Link::Origin &origin) noexcept;
     PassiveEndpoint *asked_for(const Link &link, const ofi::Address &own) noexcept;
-    void drop_idle_guests() noexcept;
+    void drop_idle_guests(bool introduced) noexcept;
     Link *link_to(std::uint16_t port, bool *cached, int *error) noexcept;
     void drop_idle_link() noexcept;
     int vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept;
@@ -125,8 +124,7 @@ private:
     std::uint64_t nonce_ = 0;
     std::uint64_t guests_ = 0;                    // links to them, ever
     static constexpr std::size_t kMostBanned = 8; // so many, and no guest comes any more
-    std::unordered_set<uid_t> banned_;
-    bool takes_introduced_ = true;
+    std::unordered_set<std::uint64_t> banned_;
     struct GuestProcess {
         std::uint64_t number = 0;
         unsigned links = 0;
