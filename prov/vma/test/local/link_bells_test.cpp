@@ -2,6 +2,8 @@
 // Doorbells of a link: their descriptors come once, and then their numbers alone.
 #include "prov/vma/test/local/raw_link.hpp"
 
+#include "local/cm/link_bells.hpp"
+
 using namespace vma;
 using namespace vma::test;
 
@@ -37,27 +39,73 @@ void a_doorbell_comes_once(void **)
     }
 }
 
-// Until the peer says that it has lost something.
+// Two that have one place push each other out, and come with each offer.
+void two_doorbells_have_one_place(void **)
+{
+    Victim victim;
+    const Raw raw = victim.connect();
+    raw.send(message(MessageType::hello));
+    const struct {
+        std::uint64_t doorbell;
+        std::uint64_t tx_doorbell;
+        std::uint32_t brings;
+        unsigned descriptors;
+    } offers[] = {
+        {1, 9, local::kBringsDoorbell | local::kBringsTxDoorbell, 5},
+        {1, 9, local::kBringsDoorbell | local::kBringsTxDoorbell, 5},
+        {9, 2, local::kBringsTxDoorbell, 3},
+        {1, 2, local::kBringsDoorbell, 3},
+        {9, 9, local::kBringsDoorbell, 3},
+    };
+    std::uint32_t number = 0;
+    for (const auto &offer : offers) {
+        LinkMessage asked = request(victim.address, ++number);
+        asked.offer.doorbell = offer.doorbell;
+        asked.offer.tx_doorbell = offer.tx_doorbell;
+        asked.brings = offer.brings;
+        raw.send(asked, offer.descriptors);
+        const Event event = victim.net.wait();
+        assert_int_equal(event.event, FI_CONNREQ);
+        assert_int_equal(fi_reject(victim.pep, event.info->handle, nullptr, 0), 0);
+    }
+    local::SentBells sent(false);
+    for (const std::uint64_t bell : {1U, 9U, 1U, 9U, 2U})
+        assert_false(sent.has(bell));
+    assert_true(sent.has(9) && sent.has(2));
+}
+
+// Until the peer says that it has lost something: then it is asked again, once.
 void a_doorbell_is_sent_once(void **)
 {
     Impostor impostor;
     const Raw raw = impostor.connected();
     raw.send(message(MessageType::hello));
     LinkMessage refusal = message(MessageType::reject);
-    const auto asked_again = [&](RejectReason reason) {
+    const auto refused = [&](RejectReason reason) {
         refusal.reason = reason;
         raw.send(refusal);
+    };
+    const auto asked = [&] {
+        const LinkMessage request = raw.receive();
+        assert_true(request.type == MessageType::request);
+        refusal.connection = request.connection;
+        return request.brings != 0;
+    };
+    const auto ask = [&] {
         impostor.expect_error(FI_ECONNREFUSED);
         assert_int_equal(fi_connect(impostor.ep, &impostor.address.v6, nullptr, 0), 0);
-        const LinkMessage asked = raw.receive();
-        assert_true(asked.type == MessageType::request);
-        refusal.connection = asked.connection;
-        return asked.brings & (local::kBringsDoorbell | local::kBringsTxDoorbell);
+        return asked();
     };
-    assert_int_equal(asked_again(RejectReason::program), 0);
-    assert_int_not_equal(asked_again(RejectReason::resources), 0);
-    assert_int_equal(asked_again(RejectReason::program), 0);
-    raw.send(refusal);
+    refused(RejectReason::program);
+    assert_false(ask());
+    refused(RejectReason::resources);
+    assert_int_equal(impostor.net.poll().result, -FI_EAGAIN);
+    assert_true(asked());
+    refused(RejectReason::resources);
+    assert_true(ask());
+    refused(RejectReason::program);
+    assert_false(ask());
+    refused(RejectReason::program);
     impostor.expect_error(FI_ECONNREFUSED);
 }
 
@@ -67,6 +115,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(a_doorbell_comes_once),
+        cmocka_unit_test(two_doorbells_have_one_place),
         cmocka_unit_test(a_doorbell_is_sent_once),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

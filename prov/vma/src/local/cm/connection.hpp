@@ -25,6 +25,7 @@ struct Connection {
     fid handle{}; // first: FI_CLASS_CONNREQ, what the program hands to fi_endpoint or fi_reject
     State state = State::requesting;
     bool cached_link = false;       // requesting: over a link that was made for an earlier connection
+    bool asked_again = false;       // requesting: as the peer had no room for what came with it
     bool retrying = false;          // requesting: in the manager's retry list
     std::uint32_t id = 0;           // on its link
     Link *link = nullptr;           // none before the request is sent, and once the peer is gone

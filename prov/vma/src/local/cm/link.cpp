@@ -79,7 +79,8 @@ core::UniqueFd take_link_socket(int fd) noexcept
 }
 
 Link::Link(ConnectionManager &manager, core::UniqueFd socket, const Origin &origin) noexcept
-    : manager_(manager), socket_(std::move(socket)), own_end_(inode_of(socket_.get())), origin_(origin)
+    : manager_(manager), socket_(std::move(socket)), sent_bells_(origin.guest != 0), known_bells_(origin.guest != 0),
+      own_end_(inode_of(socket_.get())), origin_(origin)
 {
 }
 
@@ -337,34 +338,36 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
                : Received::violation;
 }
 
-// Both descriptors are used up.
-void Link::take_doorbell(std::uint64_t number, core::UniqueFd &memory, core::UniqueFd &wake) noexcept
+// One whose two descriptors came, if `fds` isn't nullptr, or that is known. False: we had no room for it, then or now.
+bool Link::take_doorbell(std::uint64_t number, core::UniqueFd *fds, std::shared_ptr<PeerDoorbell> &bell) noexcept
 {
-    std::shared_ptr<PeerDoorbell> bell;
-    const int error = open_peer_doorbell({peer_pid_, guest()}, std::move(memory), std::move(wake), bell);
-    if (error == 0 || error == -FI_EINVAL)
-        known_bells_.keep(number, std::move(bell));
-    else
+    if (fds == nullptr)
+        return known_bells_.find(number, bell);
+    const int error = open_peer_doorbell({peer_pid_, guest()}, std::move(fds[0]), std::move(fds[1]), bell);
+    if (error != 0 && error != -FI_EINVAL) {
         known_bells_.lose(number);
+        return false;
+    }
+    known_bells_.keep(number, bell);
+    return true;
 }
 
-// False: a doorbell is missing that came, or should have come, and we had no room for it.
+// In the order in which they were packed, as one may take the other's place.
 bool Link::take_parts(const LinkMessage &message, LinkFds &fds, PeerParts &parts) noexcept
 {
-    auto next = fds.begin();
+    core::UniqueFd *next = fds.data();
+    const auto brought = [&](std::uint32_t what, std::ptrdiff_t count) {
+        core::UniqueFd *const first = (message.brings & what) != 0 ? next : nullptr;
+        next += first != nullptr ? count : 0;
+        return first;
+    };
     parts.segment = std::move(*next++);
-    if ((message.brings & kBringsDoorbell) != 0) {
-        take_doorbell(message.offer.doorbell, next[0], next[1]);
-        next += 2;
-    }
-    if ((message.brings & kBringsTxDoorbell) != 0) {
-        take_doorbell(message.offer.tx_doorbell, next[0], next[1]);
-        next += 2;
-    }
-    if ((message.brings & kBringsVoucher) != 0)
-        parts.voucher = std::move(*next);
-    return known_bells_.find(message.offer.doorbell, parts.doorbell) &&
-           known_bells_.find(message.offer.tx_doorbell, parts.tx_doorbell);
+    const bool has_doorbell = take_doorbell(message.offer.doorbell, brought(kBringsDoorbell, 2), parts.doorbell);
+    const bool has_tx_doorbell =
+        take_doorbell(message.offer.tx_doorbell, brought(kBringsTxDoorbell, 2), parts.tx_doorbell);
+    if (core::UniqueFd *const voucher = brought(kBringsVoucher, 1))
+        parts.voucher = std::move(*voucher);
+    return has_doorbell && has_tx_doorbell;
 }
 
 void Link::lose_parts(const LinkMessage &message) noexcept

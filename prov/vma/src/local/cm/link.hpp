@@ -93,7 +93,7 @@ private:
     void pack(LinkMessage &message, const int *fds, int *packed) noexcept;
     bool take_parts(const LinkMessage &message, LinkFds &fds, PeerParts &parts) noexcept;
     void lose_parts(const LinkMessage &message) noexcept;
-    void take_doorbell(std::uint64_t number, core::UniqueFd &memory, core::UniqueFd &wake) noexcept;
+    bool take_doorbell(std::uint64_t number, core::UniqueFd *fds, std::shared_ptr<PeerDoorbell> &bell) noexcept;
     Received receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept;
     Received receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept;
     bool is_well_formed(const LinkMessage &message, std::size_t length, int flags, unsigned fd_count,

@@ -110,6 +110,7 @@ private:
     bool on_reject(Connection &connection, const LinkMessage &message) noexcept;
     void on_over(Connection &connection, int request_error) noexcept;
     void refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept;
+    void end(Link &link, std::uint32_t id, RejectReason reason) noexcept;
 
     ofi::Fabric &fabric_;
     core::Mutex mutex_;

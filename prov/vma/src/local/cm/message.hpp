@@ -50,7 +50,7 @@ struct LinkMessage {
     std::uint32_t data_length; // private data
     std::uint8_t data[ofi::kCmDataSize];
 };
-static_assert(std::is_trivially_copyable_v<LinkMessage>);
+static_assert(std::is_trivially_copyable_v<LinkMessage> && std::has_unique_object_representations_v<LinkMessage>);
 
 constexpr bool carries_offer(MessageType type)
 {

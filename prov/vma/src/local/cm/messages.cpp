@@ -3,6 +3,7 @@
 // fault: it crossed ours on the way. One that its sender can't have meant ends the link.
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <rdma/fi_errno.h>
 
@@ -35,8 +36,11 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, PeerP
     if (message.reason == RejectReason::resources)
         link.send_doorbells_again();
     const auto found = link.connections.find(message.connection);
-    if (found == link.connections.end())
+    if (found == link.connections.end()) {
+        if (fds_lost)
+            end(link, message.connection, RejectReason::resources);
         return true;
+    }
     Connection &connection = *found->second;
     reading_ = &link;
     bool valid = true;
@@ -68,6 +72,15 @@ void ConnectionManager::refuse(Link &link, std::uint32_t id, RejectReason reason
     link.send(message, nullptr);
 }
 
+void ConnectionManager::end(Link &link, std::uint32_t id, RejectReason reason) noexcept
+{
+    LinkMessage over{};
+    over.type = MessageType::shutdown;
+    over.connection = id;
+    over.reason = reason;
+    link.send(over, nullptr);
+}
+
 // A guest has no say in whom it asks.
 PassiveEndpoint *ConnectionManager::asked_for(const Link &link, const ofi::Address &own) noexcept
 {
@@ -86,6 +99,11 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerP
         return violation(link, "sent a request without addresses");
     if (link.connections.contains(message.connection))
         return violation(link, "used the number of a connection twice");
+    if (fds_lost) {
+        VMA_WARN(ep_ctrl, "no descriptors left for a connection from process %d", static_cast<int>(link.peer_pid()));
+        refuse(link, message.connection, RejectReason::resources);
+        return true;
+    }
     PassiveEndpoint *const asked = asked_for(link, own);
     if (asked == nullptr) {
         refuse(link, message.connection, RejectReason::no_listener);
@@ -96,9 +114,7 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerP
         refuse(link, message.connection, RejectReason::busy);
         return true;
     }
-    if (fds_lost)
-        VMA_WARN(ep_ctrl, "no descriptors left for a connection from process %d", static_cast<int>(link.peer_pid()));
-    Connection *connection = fds_lost ? nullptr : add_connection();
+    Connection *connection = add_connection();
     ofi::InfoPtr info = connection != nullptr ? pep.request_info(own, peer, &connection->handle) : nullptr;
     if (!info) {
         refuse(link, message.connection, RejectReason::resources);
@@ -136,11 +152,7 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
         VMA_WARN(ep_ctrl, "cannot use the endpoint that process %d offers: %s", static_cast<int>(link.peer_pid()),
                  std::strerror(-error));
     if (error != 0) {
-        LinkMessage over{};
-        over.type = MessageType::shutdown;
-        over.connection = connection.id;
-        over.reason = fds_lost ? RejectReason::resources : RejectReason::none;
-        link.send(over, nullptr);
+        end(link, connection.id, fds_lost ? RejectReason::resources : RejectReason::none);
         fail_request(connection, -error, nullptr, 0);
         return true;
     }
@@ -162,6 +174,12 @@ bool ConnectionManager::on_reject(Connection &connection, const LinkMessage &mes
     switch (message.reason) {
     case RejectReason::busy:
         retries_.add(connection);
+        break;
+    case RejectReason::resources: // what it lacks comes with another request; once, as it may lack more
+        if (link.guest() != 0 || std::exchange(connection.asked_again, true))
+            fail_request(connection, FI_ECONNREFUSED, message.data, message.data_length);
+        else
+            retry_now(connection);
         break;
     case RejectReason::no_listener:
         // Over an older link the answer may be out of date: another process may listen there now.
