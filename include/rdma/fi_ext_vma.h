@@ -63,10 +63,11 @@ extern "C" {
  * waits for the other, which may be stopped. Call it until it returns 0; then read the completion queue until it is
  * empty. What this endpoint sends isn't changed by it.
  *
- * Errors: -FI_EAGAIN: read the completion queue (or post receives) and call again; -FI_EBUSY: the peer reads back what
- * it has written (FI_OPT_VMA_PEER_VIEW), so nothing is cut; -FI_EIO: the peer breaks the rules of the queue, and
- * FI_SHUTDOWN follows: what it wrote last may be lost; -FI_ENOTCONN before FI_CONNECTED; -FI_EINVAL: a value;
- * -FI_ENOPROTOOPT: another device. Thread-safe, but with fi_close().
+ * Errors: -FI_EAGAIN: read the completion queue and call again; -FI_ENORX: a message waits for a receive, so post one
+ * and call again; -FI_EBUSY: the peer reads back what it has written (FI_OPT_VMA_PEER_VIEW), so nothing is cut;
+ * -FI_EIO: the peer breaks the rules of the queue, and FI_SHUTDOWN follows: what it wrote last may be lost;
+ * -FI_ENOTCONN before FI_CONNECTED; -FI_EINVAL: a value; -FI_ENOPROTOOPT: another device. Thread-safe, but with
+ * fi_close().
  */
 #define FI_OPT_VMA_CUT (FI_VMA_SPECIFIC | 0x564d0018)
 

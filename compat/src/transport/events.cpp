@@ -199,6 +199,8 @@ bool cut_receiver(Stream &s)
     }
     if (result == -FI_EIO)
         violation(s, "a cut behind what was written");
+    if (result == -FI_ENORX) // and stays: no read of the queue makes room for it
+        violation(s, "a message, for which nobody posts a receive");
     engine_drain(ring_of(s)); // what was accepted is counted
     rx.cut = s.endpoint != nullptr && result == 0;
     rx.returning.store(false, std::memory_order_release);

@@ -132,6 +132,25 @@ void what_is_read_back_is_not_cut(void **)
     assert_int_equal(result, -FI_ESHUTDOWN);
 }
 
+// Nobody posts receives beside a region, and no read of the queue makes room for a message.
+void a_message_that_nobody_receives_is_not_waited_for(void **)
+{
+    for (const bool guests : {false, true}) {
+        Setup setup = with_region();
+        setup.guests = guests;
+        Pair pair(setup);
+        assert_int_equal(put(pair.a, 0), 0);
+        assert_int_equal(fi_inject(pair.a.ep, "x", 1, 0), 0);
+        assert_int_equal(put(pair.a, 1), 0);
+        assert_int_equal(cut(pair.b), -FI_ENORX);
+        assert_int_equal(count_entries(pair.b), 1);
+        assert_int_equal(cut(pair.b), -FI_ENORX);
+        char byte = 0;
+        assert_int_equal(fi_recv(pair.b.ep, &byte, 1, nullptr, 0, nullptr), 0);
+        assert_int_equal(cut(pair.b), 0); // all is taken now
+    }
+}
+
 // A writer that says that it filled slots which it didn't.
 void a_lie_ends_the_connection(void **)
 {
@@ -186,10 +205,15 @@ int main()
 {
     const OwnDirectory directory;
     const CMUnitTest tests[] = {
-        cmocka_unit_test(what_came_before_is_taken),          cmocka_unit_test(calls_that_are_refused),
-        cmocka_unit_test(a_stopped_reader_is_not_waited_for), cmocka_unit_test(a_queue_does_not_open_it_again),
-        cmocka_unit_test(a_full_queue_is_read_first),         cmocka_unit_test(what_is_read_back_is_not_cut),
-        cmocka_unit_test(a_lie_ends_the_connection),          cmocka_unit_test(a_race_has_one_answer),
+        cmocka_unit_test(what_came_before_is_taken),
+        cmocka_unit_test(calls_that_are_refused),
+        cmocka_unit_test(a_stopped_reader_is_not_waited_for),
+        cmocka_unit_test(a_queue_does_not_open_it_again),
+        cmocka_unit_test(a_full_queue_is_read_first),
+        cmocka_unit_test(what_is_read_back_is_not_cut),
+        cmocka_unit_test(a_lie_ends_the_connection),
+        cmocka_unit_test(a_race_has_one_answer),
+        cmocka_unit_test(a_message_that_nobody_receives_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -229,7 +229,7 @@ int Endpoint::cut() noexcept
     };
     switch (slots.cut(drain)) {
     case SlotReader::Cut::full:
-        return -FI_EAGAIN;
+        return stalled.load(std::memory_order_relaxed) ? -FI_ENORX : -FI_EAGAIN;
     case SlotReader::Cut::claimed:
         return -FI_EBUSY;
     case SlotReader::Cut::lied:
