@@ -42,8 +42,9 @@ namespace {
 constexpr std::int64_t kMeetNs = 1'000'000'000;      // a name is there for so long, and a request waits for its answer
 constexpr std::int64_t kIntroduceNs = 5'000'000'000; // longer than vmad waits
 constexpr unsigned kNames = 8;                       // of a socket's: others may have taken some of them
-// Attempts at a time that listen or wait for an answer, and that vmad was asked about. What each holds is one descriptor
-// and an entry of a list: one user may have half of them. In a container all whom it talks to may have one address.
+// Attempts at a time that listen or wait for an answer, and that vmad was asked about. What each holds is one
+// descriptor and an entry of a list: one user may have half of them. In a container all whom it talks to may have one
+// address.
 constexpr unsigned kMostAtOnce = 64;
 constexpr unsigned kMostAskedAtOnce = 128;
 constexpr const char *kLeftTooMuch = "other users have left too much in sockets of this process";
