@@ -198,8 +198,8 @@ bool read_when_written(const std::string &path, Snapshot &out, std::string &erro
 {
     while (!read_snapshot(path, out, error)) {
         if (!may_be_unfinished(path))
-            return false;
-        ::usleep(5000); // nobody tells when a page that is shared is written
+            return read_snapshot(path, out, error); // it may have been finished since
+        ::usleep(5000);                             // nobody tells when a page that is shared is written
     }
     return true;
 }
