@@ -3,6 +3,7 @@
 program says that uses them at each of these moments is the same with the library and without."""
 
 import difflib
+import re
 
 import pytest
 
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.skipif(build.sanitized(), reason="a sanitizer's runtime
 
 PROGRAM = "posix/programs/order/order"
 OWN = "posix/programs/order/own"
+ENDING = "posix/programs/order/ending"
 LOADING = "posix/programs/order/loading"
 NUMBERS = "posix/programs/order/numbers"
 LIMIT = 200  # seconds for the three runs
@@ -81,3 +83,19 @@ def test_constructor_that_talks_to_another_thread(run, places, by):
 def test_numbers_of_a_program_of_one_thread(run, places, call):
     """The linker has some while it loads the provider, and the program calls on: it meets none of them."""
     compare(run, places, call, program=NUMBERS)
+
+
+@pytest.mark.parametrize("spec", ["default", "latency"])
+def test_end_while_the_provider_is_opened(run, spec):
+    """Every object's constructors run once: the provider, which looks whether libfabric has called it, comes to no object that exit()
+    has done with, as the linker would take that for one that it has never set up."""
+    linker = run.work / "linker"
+    proc = run.start("ends", [build.program(ENDING)], vma=True, mode=spec, timeout=LIMIT,
+                     env={"FABTEST_LIFT": "1", "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(linker)})
+    proc.ok()
+    assert proc.stdout().splitlines() == ["ends while the provider is being opened"]
+    text = "".join(part.read_text() for part in run.work.glob("linker.*"))
+    begun = re.findall(r"calling init: (\S+)", text[text.index("initialize program: " + str(build.program(ENDING))) - 1:])
+    ended = re.findall(r"calling fini: (\S+)", text)
+    assert str(build.libvma()) in ended
+    assert str(build.libvma()) not in begun, begun

@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 #include "compat/src/base/clock.hpp"
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
@@ -49,7 +51,7 @@ Load &load_of(Part part)
 // (sandbox_comes()), and where that was before we came here nothing is opened.
 void open_engine()
 {
-    if (g_loading.ends.load(std::memory_order_relaxed))
+    if (process_is_ending())
         return;
     if (!g_offload.lock.try_lock())
         return;
@@ -115,7 +117,7 @@ bool is_at_it(std::uint32_t state)
 bool is_over_soon(Load &l)
 {
     const std::int64_t until = mux::now_ns() + g_loading.patience_ns;
-    for (std::uint32_t state; is_at_it(state = l.state.load(std::memory_order_acquire));) {
+    for (std::uint32_t state; is_at_it(state = l.state.load());) {
         const std::int64_t left = until - mux::now_ns();
         if (left <= 0) {
             l.is_slow.store(true, std::memory_order_relaxed);
@@ -135,14 +137,39 @@ bool wait_for_a_while(Load &l)
     return true;
 }
 
-// False: nobody wants it, or another thread does it.
+void exit_begins()
+{
+    if (!libc::in_vfork_child() && !sandboxed()) // whose memory is its parent's; which may not wait
+        end_loads();
+}
+
+// exit() waits for a load before any object's destructors: glibc takes an object whose destructors have begun for one
+// that was never set up, and where the loading thread comes to it, as to what a new library needs, it runs that
+// object's constructors once more. (One that is begun in constructors before main(), or in destructors, is waited for
+// in ours.) With the gate, as libc has a lock for that, which a child of fork() would never get.
+bool exit_is_to_wait()
+{
+    if (process_is_ending() || !g_forks.gate.try_lock())
+        return false;
+    const bool waits = std::atexit(exit_begins) == 0;
+    g_forks.gate.unlock();
+    return waits;
+}
+
+// False: nobody wants it, another thread does it, or the process ends.
 bool begin_loading(Load &l)
 {
     const libc::Stretch stretch; // a handler that jumps finds it begun
+    const libc::KeepErrno keep;
     std::uint32_t wanted = kWanted;
-    if (l.state.load(std::memory_order_relaxed) != kWanted ||
-        !l.state.compare_exchange_strong(wanted, kLoading, std::memory_order_acquire))
+    if (l.state.load(std::memory_order_relaxed) != kWanted || !exit_is_to_wait() ||
+        !l.state.compare_exchange_strong(wanted, kLoading))
         return false;
+    if (process_is_ending()) { // and has perhaps not seen it
+        l.state.store(kWanted);
+        libc::futex_wake(l.state);
+        return false;
+    }
     g_loading.threads.fetch_add(1, std::memory_order_relaxed);
     if (!start_loader(l))
         load(&l); // no thread is to be had: whoever is in the loader's way now has to go out of it
@@ -210,10 +237,19 @@ void wait_for_loads()
         wait_for_a_while(l);
 }
 
+bool process_is_ending()
+{
+    return g_loading.ends.load();
+}
+
 void end_loads()
 {
-    g_loading.ends.store(true, std::memory_order_relaxed);
-    wait_for_loads();
+    const bool again = g_loading.ends.exchange(true);
+    if (t_engine.is_loader)
+        return;
+    for (Load &l : g_loading.by_part)
+        if (!again || !l.is_slow.load(std::memory_order_relaxed))
+            wait_for_a_while(l);
 }
 
 void wait_once_for_loads()
@@ -238,6 +274,7 @@ bool is_loading_still(Patience patience)
 void loading_after_fork_in_child()
 {
     g_loading.threads.store(0, std::memory_order_relaxed);
+    g_loading.ends.store(false); // a handler of exit() may have forked
     t_engine.is_loader = false;
     for (Load &l : g_loading.by_part) {
         std::uint32_t state = kLoading;

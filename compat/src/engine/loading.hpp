@@ -70,6 +70,7 @@ extern constinit Loading g_loading;
 void wait_for_loads();
 // When the process ends: the same, and nothing is opened behind it.
 void end_loads();
+bool process_is_ending(); // a load that takes long may still be under way
 
 // The thread that loads has numbers of descriptors for moments, the lowest that are free, as the linker and all
 // libraries open files. A program of one thread counts on its own: on the next one that it is given, on those that it

@@ -84,6 +84,8 @@ fi_provider *begin(const char *path)
                 path != nullptr ? ::dlerror() : "not found beside libvma.so; VMA_PROVIDER can name it");
         return nullptr;
     }
+    if (process_is_ending())
+        return nullptr; // nobody has waited that long for us, and the provider looks into who has called it
     using Entry = fi_provider *();
     auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
     libc::know_provider(reinterpret_cast<const void *>(entry));
@@ -109,7 +111,7 @@ void load_provider()
 
 void open_rdma_libraries()
 {
-    if (g_loading.provider == nullptr)
+    if (g_loading.provider == nullptr || process_is_ending())
         return;
     loading_provider(true);
     open_libraries(*g_loading.provider, rdma_is_here(), false);

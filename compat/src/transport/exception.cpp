@@ -131,6 +131,8 @@ void start_or_exit()
         if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later
             return;
     }
+    if (process_is_ending())
+        return;
     VMA_LOG(kError, "the library can't start: the process ends (VMA_EXCEPTION_HANDLING)");
     ::exit(kExitStatus);
 }

@@ -96,12 +96,14 @@ void nobody_waits_for_a_slow_one(void **)
 // Also for what another thread has begun.
 void whoever_asks_for_latency_waits(void **)
 {
-    g_loading.ends.store(true); // nothing is opened behind it
     begin(Part::kProvider, load_until_told);
+    g_loading.ends.store(true); // nothing is opened behind it
     assert_true(is_loading_still(Patience::kGoesOn));
     g_may_end.store(true);
     wait_for_loads();
+    g_loading.ends.store(false);
     begin(Part::kProvider, load_until_main_sleeps);
+    g_loading.ends.store(true);
     assert_false(is_loading_still(Patience::kWaits));
     assert_true(g_is_over.load());
     g_loading.ends.store(false);
@@ -115,6 +117,8 @@ void nothing_is_opened_when_the_process_ends(void **)
     assert_true(g_is_over.load());
     assert_int_equal(static_cast<int>(loaded(Part::kProvider)), static_cast<int>(Loaded::kTried));
     assert_true(engine_is_unstarted());
+    begin(Part::kRdma, load_until_told);
+    assert_false(is_loading(Part::kRdma));
 }
 
 } // namespace
