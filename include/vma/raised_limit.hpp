@@ -8,11 +8,37 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 
 namespace vma {
 
 inline constexpr rlim_t kSmallLimit = 1024; // the common one, and what select() can name
 inline constexpr rlim_t kRoomAbove = 128;   // numbers that are kept for ours below that
+
+// The limit, where it need not be asked for each time: of one that isn't small it only matters that it isn't. That it
+// has been lowered in the meantime shows in the first number that the kernel refuses, or, where it is still above those
+// that we ask for, when it has no more of them. Any thread.
+class NotedLimit
+{
+public:
+    // duplicate(limit) is tried with {kSmallLimit, kSmallLimit} in place of one that isn't small. read() is
+    // getrlimit(2) of RLIMIT_NOFILE, all zero where that fails.
+    template <typename Read, typename Duplicate> int with(Read read, Duplicate duplicate)
+    {
+        if (is_common_.load(std::memory_order_relaxed)) {
+            const int made = duplicate(rlimit{kSmallLimit, kSmallLimit});
+            if (made >= 0 || (errno != EINVAL && errno != EMFILE))
+                return made;
+        }
+        const rlimit limit = read();
+        is_common_.store(limit.rlim_cur >= kSmallLimit, std::memory_order_relaxed);
+        return duplicate(limit);
+    }
+
+private:
+    std::atomic<bool> is_common_{false};
+};
 
 // The number that duplicate(lowest) makes, or -1 where nothing is to be gained or done. prlimit(new, old) is
 // prlimit(2) of this process and RLIMIT_NOFILE. Another thread may set the limit in the meantime: its limit stays. What

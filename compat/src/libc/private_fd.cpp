@@ -57,15 +57,18 @@ private:
     bool raises_;
 };
 
-int duplicate_high(int fd)
+rlimit limit_of_descriptors()
+{
+    rlimit limit = {};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit : rlimit{};
+}
+
+int duplicate_high(int fd, const rlimit &limit)
 {
     const auto duplicate = [=](int lowest) { return real.fcntl(fd, F_DUPFD_CLOEXEC, lowest); };
-    rlimit limit = {};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return duplicate(3);
     const Raising noted(limit.rlim_cur);
     const int above = duplicate_above(limit, set_limit, duplicate);
-    return above >= 0 ? above : duplicate(below_limit(limit));
+    return above >= 0 ? above : duplicate(std::max(below_limit(limit), 3));
 }
 
 } // namespace
@@ -101,7 +104,8 @@ int refused_duplicate(int old_fd, int private_fd)
 
 int make_private(int fd)
 {
-    int moved = duplicate_high(fd);
+    int moved = g_private.limit_noted.with(limit_of_descriptors,
+                                           [fd](const rlimit &limit) { return duplicate_high(fd, limit); });
     if (moved >= 0)
         uncancelled::close(fd);
     else

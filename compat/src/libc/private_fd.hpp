@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "compat/src/libc/descriptor_map.hpp"
+#include "include/vma/raised_limit.hpp"
 
 namespace vma::libc {
 
@@ -22,6 +23,7 @@ struct Private {
     // How many threads are about to raise the program's limit, have it raised, or have just put it back; what it was.
     std::atomic<unsigned> raised_by{0};
     std::atomic<std::uint64_t> limit{0};
+    NotedLimit limit_noted;
     DescriptorMap<kMaxPrivate> ours;
 };
 extern Private g_private;

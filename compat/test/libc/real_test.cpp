@@ -212,6 +212,52 @@ void a_limit_set_meanwhile_stays(void **)
     assert_int_equal(vma::duplicate_above({2000, 2000}, prlimit, duplicate), -1);
 }
 
+// A limit that isn't small is looked at once, until a number is refused.
+void limit_is_noted(void **)
+{
+    vma::NotedLimit noted;
+    rlimit now = {4096, 4096};
+    int looks = 0;
+    int refusal = EINVAL;
+    const auto read = [&] {
+        ++looks;
+        return now;
+    };
+    const auto lowest = [&](const rlimit &limit) {
+        if (limit.rlim_cur <= now.rlim_cur)
+            return static_cast<int>(limit.rlim_cur);
+        errno = refusal;
+        return -1;
+    };
+    assert_int_equal(noted.with(read, lowest), 4096);
+    for (int i = 0; i < 3; ++i)
+        assert_int_equal(noted.with(read, lowest), 1024);
+    assert_int_equal(looks, 1);
+    now = {40, 4096};
+    for (int i = 0; i < 3; ++i)
+        assert_int_equal(noted.with(read, lowest), 40);
+    assert_int_equal(looks, 4);
+    now = {1024, 4096}; // also when it is raised again
+    assert_int_equal(noted.with(read, lowest), 1024);
+    assert_int_equal(noted.with(read, lowest), 1024);
+    assert_int_equal(looks, 5);
+    now = {1000, 4096}; // of which some numbers were to be had
+    refusal = EMFILE;
+    assert_int_equal(noted.with(read, lowest), 1000);
+    assert_int_equal(looks, 6);
+    now = {1024, 4096};
+    assert_int_equal(noted.with(read, lowest), 1024);
+    // What fails for another reason is asked once.
+    int tries = 0;
+    const auto none_left = [&](const rlimit &) {
+        ++tries;
+        errno = EBADF;
+        return -1;
+    };
+    assert_int_equal(noted.with(read, none_left), -1);
+    assert_int_equal(tries, 1);
+}
+
 bool keeps_its_number()
 {
     const int fd = ::dup(0);
@@ -275,6 +321,7 @@ int main()
         cmocka_unit_test(private_numbers_are_high),
         cmocka_unit_test(private_numbers_above_a_small_limit),
         cmocka_unit_test(a_limit_set_meanwhile_stays),
+        cmocka_unit_test(limit_is_noted),
         cmocka_unit_test(private_number_without_room),
         cmocka_unit_test(map_of_numbers),
     };

@@ -29,6 +29,7 @@ constexpr int kHighBase = 512; // low enough for a small descriptor table and fo
 constinit std::atomic<std::uint64_t> g_registered[kMaxRegistered / kBitsPerWord]; // a bit a descriptor of UniqueFd's
 constinit std::atomic<int> g_words_used{0};                                       // of g_registered; it only grows
 constinit std::atomic<std::uint32_t> g_generation{0};                             // written by fork_child() alone
+constinit NotedLimit g_limit;
 // A lock itself: fork() holds it, and ForkGuard.
 constinit pthread_mutex_t g_fork_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -111,6 +112,12 @@ int duplicate_high(int fd, const rlimit &limit)
     return above >= 0 ? above : duplicate(high_base(limit));
 }
 
+// `fd` itself where its number is good.
+int move_high(int fd, const rlimit &limit)
+{
+    return is_high(fd, limit) ? fd : duplicate_high(fd, limit);
+}
+
 } // namespace
 
 std::uint32_t fork_generation() noexcept
@@ -160,17 +167,12 @@ UniqueFd adopt_fd(int fd) noexcept
     if (fd < 0)
         return UniqueFd();
     const int saved_errno = errno;
-    const rlimit limit = limit_of_descriptors();
-    int chosen = fd;
-    if (!is_high(fd, limit)) {
-        const int high = duplicate_high(fd, limit);
-        if (high >= 0) {
-            kernel::close(fd);
-            chosen = high;
-        }
-    }
+    const int high = g_limit.with(limit_of_descriptors, [fd](const rlimit &limit) { return move_high(fd, limit); });
+    const int chosen = high >= 0 ? high : fd;
     if (chosen == fd)
         kernel::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    else
+        kernel::close(fd);
     register_fd(chosen);
     errno = saved_errno;
     return UniqueFd(chosen);
@@ -198,7 +200,7 @@ UniqueFd make_memory(const char *name, std::size_t size, unsigned flags) noexcep
 UniqueFd duplicate_fd(int fd) noexcept
 {
     const ForkGuard guard;
-    int copy = duplicate_high(fd, limit_of_descriptors());
+    int copy = g_limit.with(limit_of_descriptors, [fd](const rlimit &limit) { return duplicate_high(fd, limit); });
     if (copy < 0 && errno == EINVAL)
         copy = kernel::fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return adopt_fd(copy);
