@@ -183,6 +183,38 @@ void faster_than_the_reader_that_cuts(void **)
     }
 }
 
+// A writer that never looks whether its reader has closed: there is one more at each look, and it may say that the end
+// is further on. The reader is done with it at some time.
+void a_writer_that_goes_on_behind_a_cut(void **)
+{
+    for (const bool names : {false, true}) {
+        auto ring = std::make_unique<Ring>();
+        std::uint64_t put = 0;
+        const auto take = [&] {
+            SlotHeader header;
+            while (ring->get(header)) {
+            }
+            ring->reader.publish();
+            ring->refresh();
+        };
+        const auto drain = [&] {
+            assert_true(put <= SlotReader::kMostBehindClose + kSlotCount);
+            take();
+            assert_true(ring->put(put++));
+            if (names) {
+                take();
+                ring->control.cut = kCutAt | (put + 1);
+            }
+            return true;
+        };
+        SlotReader::Cut result;
+        while ((result = ring->reader.cut(drain)) == SlotReader::Cut::full) {
+        }
+        assert_true(result == SlotReader::Cut::lied);
+        assert_true(put > SlotReader::kMostBehindClose);
+    }
+}
+
 void two_threads(void **)
 {
     constexpr std::uint64_t kCount = 300'000;
@@ -265,6 +297,7 @@ int main()
         cmocka_unit_test(a_full_ring_asks_for_space_and_is_told),
         cmocka_unit_test(small_copies_of_all_lengths),
         cmocka_unit_test(faster_than_the_reader_that_cuts),
+        cmocka_unit_test(a_writer_that_goes_on_behind_a_cut),
         cmocka_unit_test(two_threads),
         cmocka_unit_test(bounce_shares_wrap_and_never_overlap),
     };

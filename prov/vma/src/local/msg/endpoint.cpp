@@ -233,7 +233,7 @@ int Endpoint::cut() noexcept
     case SlotReader::Cut::claimed:
         return -FI_EBUSY;
     case SlotReader::Cut::lied:
-        fail("it cut off slots that it did not fill");
+        fail("it cut off slots that it did not fill, or fills more and more");
         return -FI_EIO;
     case SlotReader::Cut::ended:
         return failing.load(std::memory_order_relaxed) ? -FI_EIO : 0;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "core/spinlock.hpp"
 #include "local/layout.hpp"
@@ -204,7 +205,8 @@ public:
     void close() noexcept
     {
         set_state(RxState::closed);
-        closed_ = true;
+        if (!std::exchange(closed_, true))
+            closed_at_ = next_;
         core::full_fence();
     }
     enum class Cut {
@@ -212,8 +214,11 @@ public:
         claimed, // the writer reads back what it wrote: it goes on as before
         full,    // `drain` could not take all: once more, later
         ended,   // `drain` said so
-        lied,    // the writer named slots that it has not published
+        lied,    // the writer named slots that it has not published, or goes on publishing
     };
+    // Slots taken after close(). A writer looks for that word behind each batch that it publishes, or message; a
+    // message of 16 GiB is not longer. One that never looks would keep us for as long as it likes.
+    static constexpr std::uint32_t kMostBehindClose = 1 << 20;
     // Closes, and decides with the writer which slot is the last. `drain()` consumes what is ready(), as far as there
     // is room, and returns false where the connection has ended.
     template <typename Drain> Cut cut(Drain drain) noexcept
@@ -223,6 +228,8 @@ public:
             const std::uint32_t before = next_;
             if (!drain())
                 return Cut::ended;
+            if (next_ - closed_at_ > kMostBehindClose)
+                return Cut::lied;
             if (ready())
                 return Cut::full;
             if (owed && next_ == before)
@@ -260,6 +267,7 @@ private:
     std::uint32_t index_ = 0;
     std::uint32_t published_ = 0; // value of Control::head
     std::uint32_t checked_ = 0;
+    std::uint32_t closed_at_ = 0; // next_ when it was
     bool closed_ = false;
 };
 
