@@ -2,6 +2,8 @@
 """Several processes on one Ethernet port: each has the flows of its own, and none of them is needed by the others, however it ends."""
 
 import collections
+import contextlib
+import itertools
 import re
 import signal
 import socket
@@ -20,6 +22,37 @@ def pids_on_port(proc):
     """Connections that the port has carried, by the process they were of."""
     lines = [line for line in proc.log().lines if "accelerated: port wire" in line]
     return collections.Counter(re.search(r"Pid: *(\d+)", line)[1] for line in lines)
+
+
+def place_of(proc):
+    """Which one it has, from 1 on."""
+    found = [re.search(r"wire: shared by processes of this user, place (\d+) of 8", line) for line in proc.log().lines]
+    return next((int(match[1]) for match in found if match), None)
+
+
+class Web:
+    """nginx on the left."""
+
+    def __init__(self, run, lab, *, workers):
+        self.lab = lab
+        (run.work / "small").write_bytes(b"x" * 500)
+        self.proc = lab.program("web", nginx.command(run.work, f"{LEFT}:8001 reuseport", run.work, workers=workers))
+        run.wait_until(lambda: is_listening(lab.left, 8001), "nginx to listen", proc=self.proc)
+
+    def load(self):
+        """wrk on the right, running."""
+        argv = [build.tool("wrk"), "-t2", "-c64", "-d1", f"http://{LEFT}:8001/small"]
+        return self.lab.program("wrk", argv, ours=False)
+
+    def are_on_port(self):
+        """How many workers are, behind a load whose answers are whole."""
+        self.is_whole(self.load())
+        return len(pids_on_port(self.proc))
+
+    @staticmethod
+    def is_whole(load):
+        said = load.ok().stdout()
+        assert "Socket errors" not in said and "Non-2xx" not in said, said
 
 
 class Server:
@@ -53,9 +86,7 @@ class Server:
         port.until_offloaded(attempt, requests)
 
     def place(self):
-        """Which one it has, from 1 on."""
-        found = [re.search(r"wire: shared by processes of this user, place (\d+) of 8", line) for line in self.proc.log().lines]
-        return next((int(match[1]) for match in found if match), None)
+        return place_of(self.proc)
 
 
 @pytest.fixture
@@ -78,30 +109,58 @@ def guarded(vmad):
     return {"env": {"FI_VMA_GUARDIAN": str(vmad.path)}}
 
 
-def test_two_programs(serve):
+def test_two_programs(run, lab, serve):
     """Both at once, by the same port."""
-    servers = [serve(number) for number in NUMBERS[:2]]
-    for server in servers:
-        server.is_served()
-    loads = [server.load("both", 50000) for server in servers]
-    for load in loads:
-        assert "Error" not in load.ok().output()
-    assert {server.place() for server in servers} == {1, 2}
+    redis = serve(NUMBERS[0])
+    web = Web(run, lab, workers=1)
+    redis.is_served()
+    run.wait_until(lambda: web.are_on_port() >= 1, "nginx to be on the port", proc=web.proc)
+    loads = redis.load("both", 50000), web.load()
+    assert "Error" not in loads[0].ok().output()
+    Web.is_whole(loads[1])
+    assert {redis.place(), place_of(web.proc)} == {1, 2}
+    nginx.end(run, web.proc)
 
 
 def test_nginx_with_four_workers(run, lab):
     """Each worker has connections by the port, and answers are whole."""
-    (run.work / "small").write_bytes(b"x" * 500)
-    server = lab.program("server", nginx.command(run.work, f"{LEFT}:8001 reuseport", run.work, workers=4))
-    run.wait_until(lambda: is_listening(lab.left, 8001), "nginx to listen", proc=server)
+    web = Web(run, lab, workers=4)
+    run.wait_until(lambda: web.are_on_port() >= 4, "four workers to be on the port", proc=web.proc)
+    nginx.end(run, web.proc)
 
-    def load():
-        argv = [build.tool("wrk"), "-t2", "-c64", "-d1", f"http://{LEFT}:8001/small"]
-        said = lab.program("wrk", argv, ours=False).ok().stdout()
-        assert "Socket errors" not in said and "Non-2xx" not in said, said
-        return len(pids_on_port(server)) >= 4
-    run.wait_until(load, "four workers to be on the port", proc=server)
-    nginx.end(run, server)
+
+FORKS_BEFOREHAND = """
+import os, socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+for _ in range(4):
+    if os.fork() == 0:
+        while True:
+            with listener.accept()[0] as sock:
+                while data := sock.recv(100, socket.MSG_WAITALL):
+                    sock.sendall(data)
+os.wait()
+"""
+
+
+def test_workers_that_are_forked_beforehand(run, lab):
+    """They share a listening socket that was made before them. Each has a connection by the port, from the same client."""
+    number = NUMBERS[0]
+    server = lab.program("server", ["/usr/bin/python3", "-c", FORKS_BEFOREHAND, LEFT, number])
+    run.wait_until(lambda: is_listening(lab.left, number), "the server to listen", proc=server)
+    with inside(lab.right), contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(socket.create_connection((LEFT, number), patience.seconds())) for _ in range(4)]
+        for sock in socks:
+            sock.settimeout(None)  # else MSG_WAITALL doesn't wait
+        sent = itertools.count()
+
+        def four_on_port():
+            for sock in socks:
+                for _ in range(50):
+                    message = f"{next(sent):100}".encode()
+                    sock.sendall(message)
+                    assert sock.recv(100, socket.MSG_WAITALL) == message
+            return len(pids_on_port(server)) == 4
+        run.wait_until(four_on_port, "four workers to be on the port", proc=server)
 
 
 @pytest.mark.parametrize("who", [0, 1], ids=["first", "later"])
