@@ -6,10 +6,14 @@
 #include <bit>
 #include <memory>
 
-#include "prov/vma/src/inet/base/siphash.hpp"
+#include "prov/vma/src/core/siphash.hpp"
 #include "prov/vma/src/inet/wire/types.hpp"
 
 namespace vma::inet {
+
+using core::HashKey;
+using core::SecretHash;
+using core::TableHash;
 
 inline std::uint64_t words(const IpAddress &address, std::size_t i)
 {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace vma::inet {
+namespace vma::core {
 
 using HashKey = std::array<std::uint64_t, 2>;
 
@@ -66,4 +66,4 @@ private:
 using TableHash = SipHash<1, 3>;
 using SecretHash = SipHash<2, 4>;
 
-} // namespace vma::inet
+} // namespace vma::core
