@@ -234,7 +234,7 @@ void ConnectionManager::reject(Connection &connection, RejectReason reason, cons
 void ConnectionManager::nudge(Connection &connection) noexcept
 {
     if (connection.link != nullptr)
-        connection.link->send(message_for(connection, MessageType::nudge), nullptr);
+        connection.link->tell(MessageType::nudge, connection.id);
 }
 
 void ConnectionManager::drop(Connection &connection) noexcept
@@ -244,7 +244,7 @@ void ConnectionManager::drop(Connection &connection) noexcept
         return;
     }
     if (connection.link != nullptr)
-        connection.link->send(message_for(connection, MessageType::shutdown), nullptr);
+        connection.link->tell(MessageType::shutdown, connection.id);
     forget(connection);
 }
 

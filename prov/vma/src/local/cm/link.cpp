@@ -246,6 +246,15 @@ bool Link::send(const LinkMessage &message, const int *fds) noexcept
     return true;
 }
 
+void Link::tell(MessageType type, std::uint32_t connection, RejectReason reason) noexcept
+{
+    LinkMessage message{};
+    message.type = type;
+    message.connection = connection;
+    message.reason = reason;
+    send(message, nullptr);
+}
+
 void Link::flush() noexcept
 {
     while (!waiting_.empty() && !broken_) {

@@ -56,6 +56,8 @@ public:
     // nullptr where there is none.
     // False: the link is going to end.
     bool send(const LinkMessage &message, const int *fds) noexcept;
+    // What is no more than a word about a connection, which the link may have forgotten.
+    void tell(MessageType type, std::uint32_t connection, RejectReason reason = RejectReason::none) noexcept;
     // What waits, now that the socket or the limits have room.
     void flush() noexcept;
     void send_doorbells_again() noexcept { sent_bells_.forget(); } // the peer has lost some

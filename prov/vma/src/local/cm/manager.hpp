@@ -109,8 +109,6 @@ private:
     bool on_accept(Connection &connection, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept;
     bool on_reject(Connection &connection, const LinkMessage &message) noexcept;
     void on_over(Connection &connection, int request_error) noexcept;
-    void refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept;
-    void end(Link &link, std::uint32_t id, RejectReason reason) noexcept;
 
     ofi::Fabric &fabric_;
     core::Mutex mutex_;

@@ -38,7 +38,7 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, PeerP
     const auto found = link.connections.find(message.connection);
     if (found == link.connections.end()) {
         if (fds_lost)
-            end(link, message.connection, RejectReason::resources);
+            link.tell(MessageType::shutdown, message.connection, RejectReason::resources);
         return true;
     }
     Connection &connection = *found->second;
@@ -63,24 +63,6 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, PeerP
     return valid;
 }
 
-void ConnectionManager::refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept
-{
-    LinkMessage message{};
-    message.type = MessageType::reject;
-    message.connection = id;
-    message.reason = reason;
-    link.send(message, nullptr);
-}
-
-void ConnectionManager::end(Link &link, std::uint32_t id, RejectReason reason) noexcept
-{
-    LinkMessage over{};
-    over.type = MessageType::shutdown;
-    over.connection = id;
-    over.reason = reason;
-    link.send(over, nullptr);
-}
-
 // A guest has no say in whom it asks.
 PassiveEndpoint *ConnectionManager::asked_for(const Link &link, const ofi::Address &own) noexcept
 {
@@ -101,23 +83,23 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerP
         return violation(link, "used the number of a connection twice");
     if (fds_lost) {
         VMA_WARN(ep_ctrl, "no descriptors left for a connection from process %d", static_cast<int>(link.peer_pid()));
-        refuse(link, message.connection, RejectReason::resources);
+        link.tell(MessageType::reject, message.connection, RejectReason::resources);
         return true;
     }
     PassiveEndpoint *const asked = asked_for(link, own);
     if (asked == nullptr) {
-        refuse(link, message.connection, RejectReason::no_listener);
+        link.tell(MessageType::reject, message.connection, RejectReason::no_listener);
         return true;
     }
     PassiveEndpoint &pep = *asked;
     if (pep.waiting >= pep.backlog) {
-        refuse(link, message.connection, RejectReason::busy);
+        link.tell(MessageType::reject, message.connection, RejectReason::busy);
         return true;
     }
     Connection *connection = add_connection();
     ofi::InfoPtr info = connection != nullptr ? pep.request_info(own, peer, &connection->handle) : nullptr;
     if (!info) {
-        refuse(link, message.connection, RejectReason::resources);
+        link.tell(MessageType::reject, message.connection, RejectReason::resources);
         if (connection != nullptr)
             forget(*connection);
         return true;
@@ -152,7 +134,7 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
         VMA_WARN(ep_ctrl, "cannot use the endpoint that process %d offers: %s", static_cast<int>(link.peer_pid()),
                  std::strerror(-error));
     if (error != 0) {
-        end(link, connection.id, fds_lost ? RejectReason::resources : RejectReason::none);
+        link.tell(MessageType::shutdown, connection.id, fds_lost ? RejectReason::resources : RejectReason::none);
         fail_request(connection, -error, nullptr, 0);
         return true;
     }
