@@ -213,13 +213,14 @@ struct fi_vma_warm {
 
 /*
  * FI_OPT_VMA_TCP_SOCKET (FI_EP_MSG, local device): the endpoint stands beside a TCP connection of the kernel's, and is
- * only connected with a process that shows that it has the descriptor of the connection's other end, to an endpoint of
- * which the same was asked. No privilege is needed, and nothing is given away with which the peer could use or keep the
- * connection.
+ * only connected with a process that shows that it has the descriptor of the connection's other end, or that may trace
+ * this process (ptrace(2)) and says so, to an endpoint of which the same was asked. No privilege is needed, and nothing
+ * is given away with which the peer could use or keep the connection.
  *
  * fi_setopt only, before fi_connect() or fi_accept(): optval is an int, the descriptor of an established TCP socket,
- * which stays the program's and must be open until that call has returned. fi_accept() fails with -FI_EACCES, and
- * fi_connect() ends with the error FI_EACCES or FI_ECONNREFUSED, where the peer doesn't show it. Errors: -FI_EINVAL
+ * which stays the program's and must be open until fi_accept() has returned, or until FI_CONNECTED or the error that
+ * fi_connect() ends with, as what it asks may be asked again. fi_accept() fails with -FI_EACCES, and fi_connect()
+ * ends with the error FI_EACCES or FI_ECONNREFUSED, where the peer doesn't show it. Errors: -FI_EINVAL
  * (length of optval, no TCP socket), -FI_ENOTCONN, -FI_ENOENT (no process of this
  *     network namespace has the other end), -FI_EOPBADSTATE (connected already), another negative errno where the kernel can't be asked.
  */

@@ -99,13 +99,19 @@ int ConnectionManager::request(Endpoint &endpoint, std::unique_ptr<LinkMessage> 
     return error;
 }
 
-// What tells the peer that the TCP socket which this endpoint stands beside is ours.
-int ConnectionManager::vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept
+// What tells the peer that the TCP socket which this endpoint stands beside is ours: a word where that is enough. Not
+// where the peer has refused what came with the request, which may be that word.
+int ConnectionManager::vouch(const Connection &connection, Link &link, LinkMessage &message,
+                             core::UniqueFd &voucher) noexcept
 {
+    const TcpEnd *const tcp = connection.endpoint->cm.tcp.get();
     message.brings = 0;
-    if (!endpoint.cm.tcp || link.was_introduced())
+    message.word = message.tcp_socket = 0;
+    if (tcp == nullptr || link.was_introduced())
         return 0;
-    const int socket = endpoint.cm.tcp->socket;
+    if (!connection.asked_again && link.give_word(message, tcp->own_end))
+        return 0;
+    const int socket = tcp->socket;
     voucher = link.guest() != 0 ? make_token(socket) : make_voucher(socket, link.own_end());
     if (!voucher)
         return -errno;
@@ -113,15 +119,24 @@ int ConnectionManager::vouch(Endpoint &endpoint, Link &link, LinkMessage &messag
     return 0;
 }
 
-int ConnectionManager::check_holder(Endpoint &endpoint, Link &link, core::UniqueFd voucher) noexcept
+// 0, or why what has come doesn't show it.
+int ConnectionManager::check_proof(const TcpEnd &tcp, Link &link, PeerParts &parts) noexcept
+{
+    const core::UniqueFd voucher = std::move(parts.voucher);
+    if (link.guest() != 0)
+        return check_token(voucher.get(), tcp, link.peer_uid());
+    if (parts.tcp_socket != 0)
+        return parts.tcp_socket == tcp.other_end ? 0 : -FI_EACCES;
+    return check_voucher(voucher.get(), tcp, link.peers_end(sock_diag));
+}
+
+int ConnectionManager::check_holder(Endpoint &endpoint, Link &link, PeerParts &parts) noexcept
 {
     if (link.was_introduced())
         return 0;
     if (!endpoint.cm.tcp)
         return link.guest() != 0 ? -FI_EACCES : 0; // a guest comes beside a connection, or not at all
-    const TcpEnd &tcp = *endpoint.cm.tcp;
-    const int error = link.guest() != 0 ? check_token(voucher.get(), tcp, link.peer_uid())
-                                        : check_voucher(voucher.get(), tcp, link.peers_end(sock_diag));
+    const int error = check_proof(*endpoint.cm.tcp, link, parts);
     if (error == -FI_ENOTCONN) // it may be over already: many are short
         VMA_DEBUG(ep_ctrl, "process %d does not hold the other end of the TCP connection any more",
                   static_cast<int>(link.peer_pid()));
@@ -149,13 +164,16 @@ int ConnectionManager::send_request(Connection &connection) noexcept
     LinkMessage &message = *connection.request;
     int fds[kLinkFdCount];
     core::UniqueFd voucher;
+    message.connection = link->next_connection;
+    if (cm.tcp)
+        secret.renew_if_old(); // so the answer can have a word
     error = connection.endpoint->make_offer(message.offer, fds, link->guest(), link->peer_uid());
     if (error == 0)
-        error = vouch(*connection.endpoint, *link, message, voucher);
+        error = vouch(connection, *link, message, voucher);
     fds[kFdVoucher] = voucher.get();
     if (error != 0)
         return error;
-    connection.id = message.connection = link->next_connection++;
+    connection.id = link->next_connection++;
     connection.link = link;
     link->connections[connection.id] = &connection;
     link->send(message, fds); // where it fails, the link's end answers
@@ -191,11 +209,11 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
     Link &link = *connection.link;
     int error = endpoint.make_offer(message.offer, fds, link.guest(), link.peer_uid());
     if (error == 0)
-        error = vouch(endpoint, link, message, voucher);
+        error = vouch(connection, link, message, voucher);
     if (error != 0)
         return error;
     fds[kFdVoucher] = voucher.get();
-    error = check_holder(endpoint, link, std::move(connection.parts.voucher));
+    error = check_holder(endpoint, link, connection.parts);
     if (error != 0) {
         endpoint.cm.phase = CmState::Phase::closed;
         reject(connection, RejectReason::protocol, nullptr, 0);

@@ -24,13 +24,21 @@ constexpr std::size_t kMaxWaiting = 8192; // messages: a peer that asks and asks
 constexpr int kMessagesAtOnce = 64;       // before other links get their turn
 
 // A guest is not told of any memory of this process.
-LinkMessage hello(const std::uint64_t *nonce) noexcept
+LinkMessage hello(const CmaMark &mark) noexcept
 {
     LinkMessage message{};
     message.type = MessageType::hello;
-    message.probe_address = reinterpret_cast<std::uintptr_t>(nonce);
-    message.probe_nonce = nonce != nullptr ? *nonce : 0;
+    message.probe_address = mark.address;
+    message.probe_nonce = mark.number;
     return message;
+}
+
+Statement statement_of(const LinkMessage &message, SocketInode speakers_end) noexcept
+{
+    return {.tcp_socket = message.tcp_socket,
+            .link_end = speakers_end,
+            .connection = message.connection,
+            .message = static_cast<std::uint32_t>(message.type)};
 }
 
 // Descriptors of a received packet. More than an offer's are closed and make the count wrong.
@@ -103,7 +111,9 @@ bool Link::start() noexcept
         return false;
     }
     watched_ = EPOLLIN;
-    return send(guest() == 0 ? hello(&manager_.nonce()) : hello(nullptr), nullptr);
+    if (guest() == 0)
+        manager_.secret.renew_if_old(); // a child has another mark than its parent
+    return send(hello(guest() == 0 ? manager_.secret.mark() : CmaMark{}), nullptr);
 }
 
 // The kernel's word on who made the other end. The directory keeps others out; this is the second lock.
@@ -135,6 +145,28 @@ SocketInode Link::peers_end(SockDiag &kernel) noexcept
     if (peers_end_ == 0 && kernel.other_end_of_unix(socket_.get(), peers_end_) != 0)
         peers_end_ = 0;
     return peers_end_;
+}
+
+// Read anew for each: who could read it once may not be able to any more, and so nobody's secret is kept here. Where
+// the kernel refuses it is not tried again.
+bool Link::give_word(LinkMessage &message, SocketInode tcp_socket) noexcept
+{
+    if (!gives_words_ || guest() != 0)
+        return false;
+    message.tcp_socket = tcp_socket;
+    const Said said = say({peer_pid_, mark_}, statement_of(message, own_end_), message.word);
+    if (said == Said::yes)
+        return true;
+    gives_words_ = said != Said::never;
+    message.tcp_socket = 0;
+    return false;
+}
+
+std::uint64_t Link::hear_word(const LinkMessage &message, const Secret &secret, SockDiag &kernel) noexcept
+{
+    if (message.tcp_socket == 0 || guest() != 0 || peers_end(kernel) == 0)
+        return 0;
+    return secret.was_said(statement_of(message, peers_end_), message.word) ? message.tcp_socket : 0;
 }
 
 void Link::watch(std::uint32_t events) noexcept
@@ -397,6 +429,7 @@ bool Link::take_hello(const LinkMessage &message) noexcept
         return true;
     mark_ = {message.probe_address, message.probe_nonce};
     cma_ok_ = cma_finds({peer_pid_, mark_});
+    gives_words_ = cma_ok_ && own_end_ != 0;
     VMA_DEBUG(ep_ctrl, "link to process %d is up, single copy %s", static_cast<int>(peer_pid_),
               cma_ok_ ? "works" : "is not allowed");
     return true;

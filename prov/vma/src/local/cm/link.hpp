@@ -16,6 +16,7 @@
 #include "local/cm/link_bells.hpp"
 #include "local/cm/link_peer.hpp"
 #include "local/cm/message.hpp"
+#include "local/cm/secret.hpp"
 #include "local/cm/sock_diag.hpp"
 #include "rdma/fi_ext_vma.h"
 
@@ -80,6 +81,11 @@ public:
     pid_t peer_pid() const noexcept { return peer_pid_; }
     SocketInode own_end() const noexcept { return own_end_; }
     SocketInode peers_end(SockDiag &kernel) noexcept; // 0: the kernel doesn't tell
+    // Puts in a word on who has that TCP socket. False: a voucher is needed, as the peer's secret can't be read, or not
+    // now, or the peer hasn't said where it is.
+    bool give_word(LinkMessage &message, SocketInode tcp_socket) noexcept;
+    // The TCP socket that the peer has shown to have by a word. 0: none.
+    std::uint64_t hear_word(const LinkMessage &message, const Secret &secret, SockDiag &kernel) noexcept;
 
     std::unordered_map<std::uint32_t, Connection *> connections;
     std::uint32_t next_connection = 1;
@@ -122,6 +128,7 @@ private:
     bool was_refused_ = false;   // a message that stays in the socket
     bool hello_received_ = false;
     bool cma_ok_ = false;
+    bool gives_words_ = false; // the peer's secret can be read, for all that is known
     CmaMark mark_{};
     bool broken_ = false; // nothing can be sent any more; what the peer sent before is still read
 };

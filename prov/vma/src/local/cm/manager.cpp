@@ -63,15 +63,16 @@ std::unique_ptr<ofi::DeviceFabric> ConnectionManager::open(ofi::Fabric &fabric, 
 int ConnectionManager::open_sets() noexcept
 {
     epoll_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
-    const int error = epoll_ ? retries_.open() : -errno;
+    int error = epoll_ ? retries_.open() : -errno;
+    if (error == 0)
+        error = secret.open();
     if (error != 0) {
         VMA_WARN(fabric, "cannot open a fabric: %s", std::strerror(-error));
         return error;
     }
     std::uint64_t random = 0;
     [[maybe_unused]] const ssize_t filled = ::getrandom(&random, sizeof(random), GRND_NONBLOCK);
-    nonce_ = random ^ reinterpret_cast<std::uintptr_t>(this);
-    next_ephemeral_ = static_cast<std::uint16_t>(random >> 32);
+    next_ephemeral_ = static_cast<std::uint16_t>(random);
     return 0;
 }
 

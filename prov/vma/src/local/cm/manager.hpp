@@ -16,12 +16,14 @@
 #include "local/cm/event_source.hpp"
 #include "local/cm/link.hpp"
 #include "local/cm/retry.hpp"
+#include "local/cm/secret.hpp"
 #include "local/cm/sock_diag.hpp"
 #include "ofi/fabric.hpp"
 
 namespace vma::local {
 
 class Listener;
+struct TcpEnd;
 
 class ConnectionManager final : public ofi::DeviceFabric
 {
@@ -86,8 +88,8 @@ public:
 
     std::shared_ptr<Directory> directory(int *error) noexcept;
     std::uint16_t ephemeral_port() noexcept;
-    const std::uint64_t &nonce() const noexcept { return nonce_; }
 
+    Secret secret;
     SockDiag sock_diag;
     std::unordered_map<std::uint16_t, PassiveEndpoint *> listening; // passive endpoints that listen, by port
 
@@ -98,14 +100,16 @@ private:
     void drop_idle_guests(bool introduced) noexcept;
     Link *link_to(std::uint16_t port, bool *cached, int *error) noexcept;
     void drop_idle_link() noexcept;
-    int vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept;
-    int check_holder(Endpoint &endpoint, Link &link, core::UniqueFd voucher) noexcept;
+    int vouch(const Connection &connection, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept;
+    int check_proof(const TcpEnd &tcp, Link &link, PeerParts &parts) noexcept;
+    int check_holder(Endpoint &endpoint, Link &link, PeerParts &parts) noexcept;
     int send_request(Connection &connection) noexcept;
     Connection *add_connection() noexcept;
     void forget(Connection &connection) noexcept;
     void fail_request(Connection &connection, int error, const void *data, std::size_t length) noexcept;
 
     bool on_request(Link &link, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept;
+    bool takes_word(Link &link, const LinkMessage &message, PeerParts &parts) noexcept;
     bool on_accept(Connection &connection, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept;
     bool on_reject(Connection &connection, const LinkMessage &message) noexcept;
     void on_over(Connection &connection, int request_error) noexcept;
@@ -120,7 +124,6 @@ private:
     Link *reading_ = nullptr;                                // whose messages are being read
     std::unordered_map<Link *, std::unique_ptr<Link>> links_;
     std::unordered_map<Connection *, std::unique_ptr<Connection>> connections_;
-    std::uint64_t nonce_ = 0;
     std::uint64_t guests_ = 0;                    // links to them, ever
     static constexpr std::size_t kMostBanned = 8; // so many, and no guest comes any more
     std::unordered_set<std::uint64_t> banned_;

@@ -15,7 +15,7 @@
 namespace vma::local {
 
 inline constexpr std::uint32_t kMessageMagic = 0x564d4132; // "VMA2"
-inline constexpr std::uint16_t kMessageVersion = 4;
+inline constexpr std::uint16_t kMessageVersion = 5;
 
 enum class MessageType : std::uint16_t {
     hello = 1, // first on a link, both ways
@@ -41,10 +41,12 @@ struct LinkMessage {
     MessageType type;
     std::uint32_t connection; // number of the connection, given by the link's initiator, never used twice on a link
     RejectReason reason;
-    std::uint64_t probe_address; // hello: where in the sender the next field can be read too
+    std::uint64_t probe_address; // hello: where in the sender the next field can be read too, and a secret behind it
     std::uint64_t probe_nonce;
-    EndpointOffer offer; // request, accept
-    sockaddr_in6 source; // request: the connecting endpoint's address (an IPv4 one leaves the rest zero)
+    std::uint64_t word;       // request, accept: in place of a voucher (secret.hpp)
+    std::uint64_t tcp_socket; // the inode number of the socket that the word speaks of; 0: there is none
+    EndpointOffer offer;      // request, accept
+    sockaddr_in6 source;      // request: the connecting endpoint's address (an IPv4 one leaves the rest zero)
     sockaddr_in6 destination;
     std::uint32_t brings;      // request, accept: what comes behind the segment's descriptor
     std::uint32_t data_length; // private data

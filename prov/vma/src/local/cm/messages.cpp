@@ -72,6 +72,16 @@ PassiveEndpoint *ConnectionManager::asked_for(const Link &link, const ofi::Addre
     return found != listening.end() && found->second->accepts(own) ? found->second : nullptr;
 }
 
+// A word is heard when it comes, as it counts for a short time; which socket it has to speak of the program says later.
+// False: it is not believed, and there is nothing else.
+bool ConnectionManager::takes_word(Link &link, const LinkMessage &message, PeerParts &parts) noexcept
+{
+    parts.tcp_socket = link.hear_word(message, secret, sock_diag);
+    if (message.tcp_socket != 0 || parts.voucher)
+        secret.renew_if_old(); // so the next request can have one
+    return parts.tcp_socket != 0 || message.tcp_socket == 0 || parts.voucher;
+}
+
 bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerParts &parts, bool fds_lost) noexcept
 {
     ofi::Address peer;
@@ -83,6 +93,12 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerP
         return violation(link, "used the number of a connection twice");
     if (fds_lost) {
         VMA_WARN(ep_ctrl, "no descriptors left for a connection from process %d", static_cast<int>(link.peer_pid()));
+        link.tell(MessageType::reject, message.connection, RejectReason::resources);
+        return true;
+    }
+    if (!takes_word(link, message, parts)) {
+        VMA_DEBUG(ep_ctrl, "process %d has given a word that does not count (any more): it is asked for a voucher",
+                  static_cast<int>(link.peer_pid()));
         link.tell(MessageType::reject, message.connection, RejectReason::resources);
         return true;
     }
@@ -126,7 +142,15 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
     if (connection.state != Connection::State::requesting)
         return violation(link, "accepted a connection twice");
     Endpoint &endpoint = *connection.endpoint;
-    const int unproved = fds_lost ? 0 : check_holder(endpoint, link, std::move(parts.voucher)); // which says so
+    parts.tcp_socket = link.hear_word(message, secret, sock_diag);
+    if (!fds_lost && message.tcp_socket != 0 && parts.tcp_socket == 0 && !parts.voucher) {
+        VMA_DEBUG(ep_ctrl, "process %d has answered with a word that does not count (any more)",
+                  static_cast<int>(link.peer_pid())); // this process was stopped, perhaps
+        link.tell(MessageType::shutdown, connection.id, RejectReason::none);
+        fail_request(connection, FI_ECONNREFUSED, nullptr, 0);
+        return true;
+    }
+    const int unproved = fds_lost ? 0 : check_holder(endpoint, link, parts); // which says so
     int error = fds_lost ? -FI_EMFILE : unproved;
     if (error == 0)
         error = endpoint.attach(message.offer, std::move(parts), link.peer());

@@ -48,6 +48,7 @@ struct PeerParts {
     std::shared_ptr<PeerDoorbell> doorbell;
     std::shared_ptr<PeerDoorbell> tx_doorbell;
     core::UniqueFd voucher;
+    std::uint64_t tcp_socket = 0; // whose holder the peer has shown to be by a word: then it needs no voucher
 };
 
 } // namespace vma::local

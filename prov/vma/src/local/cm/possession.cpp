@@ -83,6 +83,7 @@ int TcpEnd::assign(int tcp_socket, SockDiag &kernel) noexcept
     if (const int error = read_tcp_addresses(tcp_socket, addresses))
         return error;
     socket = tcp_socket;
+    own_end = static_cast<SocketInode>(status.st_ino);
     device = std::uint64_t{major(status.st_dev)} << 20 | minor(status.st_dev);
     return kernel.other_end_of_tcp(addresses, other_end, other_owner);
 }

@@ -10,7 +10,8 @@ namespace vma::local {
 // A TCP connection of ours, and whose word on its other end counts. Looked up once: as long as our end lives no other
 // socket takes that place.
 struct TcpEnd {
-    int socket;            // the program's: only looked at while its own call lasts
+    int socket;            // the program's: it stays open until the connection has come about
+    SocketInode own_end;   // it was this one
     SocketInode other_end; // as the kernel names it
     std::uint64_t device;  // of all sockets' inodes
     uid_t other_owner;     // the user whom the other end is of

@@ -105,6 +105,8 @@ void Secret::renew_if_old() noexcept
     const std::uint64_t now = core::monotonic_ns();
     if (!is_kept_ || is_younger(page_->now, now, kFreshNs))
         return;
+    if (page_->now.number == 0 && !fill(&mark_.number, sizeof mark_.number))
+        return; // a child, whose page was wiped: its parent has the old number at the same place
     Words fresh{.number = mark_.number, .made_ns = now, .key = {}, .check = 0};
     if (!fill(&fresh.key, sizeof fresh.key))
         return;
