@@ -233,8 +233,9 @@ public:
     }
     int *fds() { return fds_; }
 
-    // Greets, sends that, and lets the server look; whom it takes for a request it answers as a program would.
-    void send(const void *bytes, std::size_t length, int fd_count)
+    // Greets, sends that, and lets the server look; whom it takes for a request it answers as a program would. Whether
+    // it has ended the link.
+    bool send(const void *bytes, std::size_t length, int fd_count)
     {
         const UniqueFd link = reached();
         assert_true(static_cast<bool>(link));
@@ -250,6 +251,11 @@ public:
             static_cast<void>(fi_accept(passive, nullptr, 0));
             close_all({&passive->fid});
         }
+        vma::local::LinkMessage answer;
+        ssize_t got;
+        while ((got = recv(link.get(), &answer, sizeof answer, MSG_DONTWAIT)) > 0) {
+        }
+        return got == 0;
     }
 
 private:
@@ -318,7 +324,8 @@ void any_byte_of_a_message_may_change(void **)
             auto *const bytes = reinterpret_cast<unsigned char *>(&message);
             for (int change = i % 3; change >= 0; --change)
                 bytes[static_cast<std::size_t>(std::rand()) % sizeof message] = static_cast<unsigned char>(std::rand());
-            liar.send(bytes, i % 10 == 9 ? sizeof message - 1 : sizeof message, i % 7 == 6 ? std::rand() % 12 : 4);
+            static_cast<void>(
+                liar.send(bytes, i % 10 == 9 ? sizeof message - 1 : sizeof message, i % 7 == 6 ? std::rand() % 12 : 4));
         }
     }
     assert_true(open_descriptors() - before < 60); // links that wait to be dropped, and theirs
@@ -341,10 +348,22 @@ void a_wrong_descriptor_is_not_touched(void **)
         liar.fds()[kind] = wrong.get();
         const vma::local::LinkMessage message = liar.message(vma::local::MessageType::request);
         const int before = open_descriptors();
-        liar.send(&message, sizeof message, 4);
+        static_cast<void>(liar.send(&message, sizeof message, 4));
         assert_true(open_descriptors() > before); // it is left open
         expect_an_honest_guest(m, false);
     }
+}
+
+void a_doorbell_that_never_came_ends_the_link(void **)
+{
+    Meeting m;
+    UniqueFd listener = listening();
+    hand_over(&m.pep->fid, listener, 1);
+    Liar liar(m);
+    vma::local::LinkMessage message = liar.message(vma::local::MessageType::request);
+    message.brings = 0;
+    assert_true(liar.send(&message, sizeof message, 1));
+    expect_an_honest_guest(m, true);
 }
 
 // A link ends with nobody left to ask: the passive endpoint is closed first.
@@ -374,6 +393,7 @@ int main()
         cmocka_unit_test(nobody_keeps_a_guest_out),
         cmocka_unit_test(any_byte_of_a_message_may_change),
         cmocka_unit_test(a_wrong_descriptor_is_not_touched),
+        cmocka_unit_test(a_doorbell_that_never_came_ends_the_link),
         cmocka_unit_test(a_link_outlives_whom_it_may_ask),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

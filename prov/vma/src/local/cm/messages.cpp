@@ -91,6 +91,8 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerP
         return violation(link, "sent a request without addresses");
     if (link.connections.contains(message.connection))
         return violation(link, "used the number of a connection twice");
+    if (fds_lost && link.guest() != 0) // he may have left one out, as often as he likes, and fill the log
+        return violation(link, "named a doorbell that has not come, or for which there was no room");
     if (fds_lost) {
         VMA_WARN(ep_ctrl, "no descriptors left for a connection from process %d", static_cast<int>(link.peer_pid()));
         link.tell(MessageType::reject, message.connection, RejectReason::resources);
