@@ -123,6 +123,19 @@ def test_threads(run):
     assert left(log) == [] and not is_whole(log)
 
 
+@pytest.mark.parametrize("how", ["jump", "end", "wait"])
+def test_a_call_that_is_left(run, how):
+    log = same(run, "left", how)
+    assert accelerated(log) == 2
+    assert left(log) == [] and not is_whole(log)
+
+
+def test_a_call_that_is_left_beside_another(run):
+    """What of its entries the kernel has taken is not known as long as the other one waits."""
+    log = same(run, "left", "beside")
+    assert accelerated(log) == 2 and is_whole(log)
+
+
 def test_not_before_it_was_entered(run):
     log = same(run, "unproven")
     assert sum(": accelerated: device local, ring" in line for line in log.lines) == 2 and not is_whole(log)

@@ -10,7 +10,9 @@
 #include <sys/syscall.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/when_left.hpp"
 #include "compat/src/table/uring.hpp"
 
 namespace vma::intercept {
@@ -51,20 +53,43 @@ long hand_over(const Arguments &a, std::uint32_t count, bool waits)
     return call(SYS_io_uring_enter, {a[0], count, 0, 0, 0, 0});
 }
 
-UringPiece look(const sock::UringReference &uring, std::uint32_t wanted)
+// What one call claims, so that a handler that jumps out of it, or ends its thread, doesn't leave the claim.
+class Claim
 {
-    const KeepErrno keep;
-    const UringPiece piece = look_at_entries(uring, wanted);
-    if (piece.count != 0 && !uring->proven.load(std::memory_order_relaxed)) [[unlikely]]
-        sock::prove_uring(uring);
-    return piece;
-}
+public:
+    explicit Claim(const sock::UringReference &uring) : uring_(uring) {}
+    Claim(const Claim &) = delete;
+    Claim &operator=(const Claim &) = delete;
 
-void settle(const sock::UringReference &uring, const UringPiece &piece, long taken)
-{
-    const KeepErrno keep;
-    entries_taken(uring, piece, taken > 0 ? static_cast<std::uint32_t>(taken) : 0);
-}
+    UringPiece look(std::uint32_t wanted)
+    {
+        const KeepErrno keep;
+        const libc::Stretch both;
+        const UringPiece piece = look_at_entries(uring_, wanted);
+        open_ = true;
+        if (piece.count != 0 && !uring_->proven.load(std::memory_order_relaxed)) [[unlikely]]
+            sock::prove_uring(uring_);
+        return piece;
+    }
+    void settle(const UringPiece &piece, long taken)
+    {
+        const KeepErrno keep;
+        const libc::Stretch both;
+        entries_taken(uring_, piece, taken > 0 ? static_cast<std::uint32_t>(taken) : 0);
+        open_ = false;
+    }
+    void leave()
+    {
+        const libc::Stretch both;
+        if (open_)
+            entries_left(uring_);
+        open_ = false;
+    }
+
+private:
+    const sock::UringReference uring_;
+    bool open_ = false;
+};
 
 // In pieces, where one entry must not be looked at before those in front of it have been taken. As in the kernel there
 // is no waiting if less is handed over than was asked for.
@@ -74,15 +99,17 @@ long enter_read_uring(const sock::UringReference &uring, const Arguments &a)
     const auto least = static_cast<std::uint32_t>(a[kLeast]);
     const bool waits = (static_cast<unsigned>(a[kFlags]) & IORING_ENTER_GETEVENTS) != 0;
     std::uint32_t total = 0;
+    Claim claim(uring);
+    const libc::WhenLeft<Claim, &Claim::leave> left(claim);
     for (;;) {
-        const UringPiece piece = look(uring, wanted - total);
+        const UringPiece piece = claim.look(wanted - total);
         if (piece.count == 0 && !sock::find_uring(static_cast<int>(a[0]))) [[unlikely]] // forgotten meanwhile
             return total != 0 ? static_cast<long>(total) : call(SYS_io_uring_enter, a);
         const bool all = total + piece.count == wanted;
         // What was changed for the kernel is not to stay so for as long as it waits.
         const bool apart = all && waits && piece.done != 0 && least > piece.done;
         const long taken = hand_over(a, piece.count, all && !apart);
-        settle(uring, piece, taken);
+        claim.settle(piece, taken);
         if (taken < 0)
             return total != 0 ? static_cast<long>(total) : taken;
         total += static_cast<std::uint32_t>(taken);
@@ -238,8 +265,11 @@ long register_with_uring(const Arguments &a)
             sock::ring_seen("io_uring_register (what the library does not know)");
         }
     }
+    if (!is_unknown)
+        return call(SYS_io_uring_register, a);
+    const libc::Stretch both; // a handler may jump out of the call
     const long result = call(SYS_io_uring_register, a);
-    if (is_unknown && result >= 0) {
+    if (result >= 0) {
         const KeepErrno keep;
         sock::forget_urings(); // our mappings may be of memory that it uses no more (IORING_REGISTER_RESIZE_RINGS)
     }

@@ -296,13 +296,20 @@ UringPiece look_at_entries(const UringReference &uring, std::uint32_t wanted)
     std::uint32_t first = 0;
     std::uint32_t claimed = 0;
     bool passed_by = false;
+    bool lost = false;
     const sock::LockGuard turn(uring->turn);
+    const int fd = uring->above.load(std::memory_order_relaxed) - 1;
     uring.with_queue([&](UringQueue &queue) {
         passed_by = queue.was_passed_by();
-        claimed = queue.claim(wanted, first);
+        lost = queue.is_lost();
+        claimed = lost ? 0 : queue.claim(wanted, first);
     });
     if (passed_by)
         sock::ring_seen("an io_uring is entered past the library");
+    if (lost) {
+        sock::ring_seen("a call that hands over an io_uring's entries was left beside others");
+        sock::forget_uring(fd);
+    }
     bool in_chain = false;
     for (; piece.count < claimed && !piece.stopped; ++piece.count) {
         const std::uint32_t position = first + piece.count;
@@ -334,7 +341,15 @@ UringPiece look_at_entries(const UringReference &uring, std::uint32_t wanted)
 void entries_taken(const UringReference &uring, const UringPiece &piece, std::uint32_t taken)
 {
     uring.with_queue([&](UringQueue &queue) {
-        queue.give_back(piece.count - std::min(taken, piece.count));
+        queue.end(piece.count - std::min(taken, piece.count));
+        queue.restore();
+    });
+}
+
+void entries_left(const UringReference &uring)
+{
+    uring.with_queue([](UringQueue &queue) {
+        queue.leave();
         queue.restore();
     });
 }

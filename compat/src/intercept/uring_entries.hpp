@@ -16,11 +16,14 @@ struct UringPiece {
 };
 
 // Claims up to `wanted` entries, and does with each what has to be done before the kernel takes it: the sockets that it
-// names are the kernel's, and an EPOLL_CTL of a set that we have taken over is done. No lock is held.
+// names are the kernel's, and an EPOLL_CTL of a set that we have taken over is done. One of the two below is due then.
+// No lock is held.
 UringPiece look_at_entries(const sock::UringReference &uring, std::uint32_t wanted);
 
 // After the kernel took `taken` of them.
 void entries_taken(const sock::UringReference &uring, const UringPiece &piece, std::uint32_t taken);
+// It took some of them, or none: a signal handler jumps out of the call, or its thread ends.
+void entries_left(const sock::UringReference &uring);
 
 // A number that the io_uring keeps the file of: IORING_REGISTER_FILES and its like.
 void file_registered(int fd);

@@ -38,6 +38,8 @@ void UringQueue::begin(const Layout &layout, Change *changes)
     changes_ = changes;
     changed_count_ = 0;
     claimed_ = head();
+    calls_ = 0;
+    was_left_ = false;
 }
 
 std::uint32_t UringQueue::word(std::size_t offset) const
@@ -55,7 +57,34 @@ std::uint32_t UringQueue::claim(std::uint32_t wanted, std::uint32_t &first)
     const std::uint32_t there = std::min(word(layout_.tail) - taken, layout_.count);
     const std::uint32_t count = there > outstanding ? std::min(wanted, there - outstanding) : 0;
     claimed_ += count;
+    ++calls_;
     return count;
+}
+
+std::uint32_t UringQueue::outstanding() const
+{
+    const auto count = static_cast<std::int32_t>(claimed_ - head());
+    return count > 0 ? static_cast<std::uint32_t>(count) : 0;
+}
+
+void UringQueue::one_call_less()
+{
+    if (--calls_ == 0)
+        claimed_ -= outstanding();
+    if (outstanding() == 0)
+        was_left_ = false;
+}
+
+void UringQueue::end(std::uint32_t count)
+{
+    claimed_ -= count;
+    one_call_less();
+}
+
+void UringQueue::leave()
+{
+    was_left_ = true;
+    one_call_less();
 }
 
 bool UringQueue::find(std::uint32_t position, std::uint32_t &index) const

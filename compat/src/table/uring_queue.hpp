@@ -7,6 +7,9 @@
 // have claimed, so none that has not been looked at, whichever threads call (doc/multiplexing.md). A position is what
 // the kernel counts: the entries before it, modulo 2^32.
 //
+// A call that a signal handler jumps out of doesn't say how many of its entries the kernel has taken. That is known
+// again when the kernel has taken all that were claimed, or no call is left that hands over any.
+//
 // Not locked: its owner's lock is held.
 #pragma once
 
@@ -57,9 +60,16 @@ public:
     // More were taken than anybody has claimed.
     bool was_passed_by() const { return static_cast<std::int32_t>(head() - claimed_) > 0; }
 
-    // How many of `wanted` entries there are; the first is at `first`. They are the caller's to look at.
+    // A call that was jumped out of has perhaps left some of its claim, and another one, which has not ended, keeps us
+    // from knowing how many: nobody may hand them over.
+    bool is_lost() const { return was_left_ && outstanding() != 0; }
+
+    // How many of `wanted` entries there are; the first is at `first`. They are the caller's to look at, until it ends
+    // or is left: one of these is due, also if there are none.
     std::uint32_t claim(std::uint32_t wanted, std::uint32_t &first);
-    void give_back(std::uint32_t count) { claimed_ -= count; } // that the kernel did not take
+    void give_back(std::uint32_t count) { claimed_ -= count; } // that are not handed over
+    void end(std::uint32_t count);                             // that the kernel did not take
+    void leave();                                              // it is not known how many it took
 
     // False: the kernel will not find it either.
     bool read(std::uint32_t position, io_uring_sqe &entry) const;
@@ -77,6 +87,8 @@ public:
     std::uint32_t head() const { return word(layout_.head); }
 
 private:
+    std::uint32_t outstanding() const; // that were claimed, and not taken
+    void one_call_less();
     std::uint32_t word(std::size_t offset) const;
     bool find(std::uint32_t position, std::uint32_t &index) const;
     std::uint64_t *beginning(std::uint32_t index) const;
@@ -85,6 +97,8 @@ private:
     Change *changes_ = nullptr;
     std::uint32_t changed_count_ = 0;
     std::uint32_t claimed_ = 0; // positions before it were claimed
+    std::uint32_t calls_ = 0;   // between their claim and their end
+    bool was_left_ = false;     // by one of them, since there were none
 };
 
 } // namespace vma::sock

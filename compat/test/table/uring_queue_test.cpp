@@ -88,10 +88,69 @@ void claims_what_is_there(void **)
     assert_int_equal(first, 3);
     assert_int_equal(queue.claim(1, first), 0);
     f.head() = 3; // the kernel took three, and the second call came to nothing
-    queue.give_back(2);
+    queue.end(2);
     assert_int_equal(queue.claim(9, first), 2);
     assert_int_equal(first, 3);
+    queue.give_back(1);
+    assert_int_equal(queue.claim(9, first), 1);
+    assert_int_equal(first, 4);
     assert_false(queue.was_passed_by());
+}
+
+// Before, during or behind the kernel's part: whoever calls next has all that it has not taken.
+void a_call_that_is_left(void **)
+{
+    for (const std::uint32_t taken : {0U, 2U, 3U}) {
+        const Fixture f;
+        UringQueue queue = f.queue;
+        std::uint32_t first = 0;
+        f.tail() = 5;
+        assert_int_equal(queue.claim(3, first), 3);
+        f.head() = taken;
+        queue.leave();
+        assert_false(queue.is_lost());
+        assert_int_equal(queue.claim(9, first), 5 - taken);
+        assert_int_equal(first, taken);
+        assert_false(queue.was_passed_by());
+    }
+}
+
+// As long as the other one goes on nobody knows whose the rest is.
+void a_call_that_is_left_beside_another(void **)
+{
+    const Fixture f;
+    UringQueue queue = f.queue;
+    std::uint32_t first = 0;
+    f.tail() = 6;
+    assert_int_equal(queue.claim(2, first), 2);
+    assert_int_equal(queue.claim(3, first), 3);
+    f.head() = 2; // of the first or the second
+    queue.leave();
+    assert_true(queue.is_lost());
+    f.head() = 4;
+    queue.end(1);
+    assert_false(queue.is_lost());
+    assert_int_equal(queue.claim(9, first), 2);
+    assert_int_equal(first, 4);
+}
+
+void a_call_that_is_left_when_all_are_taken(void **)
+{
+    const Fixture f;
+    UringQueue queue = f.queue;
+    std::uint32_t first = 0;
+    f.tail() = 6;
+    assert_int_equal(queue.claim(2, first), 2);
+    assert_int_equal(queue.claim(3, first), 3);
+    f.head() = 5; // and both wait
+    queue.leave();
+    assert_false(queue.is_lost());
+    assert_int_equal(queue.claim(9, first), 1);
+    assert_int_equal(first, 5);
+    queue.leave();
+    assert_true(queue.is_lost());
+    f.head() = 6; // the one that waits took it
+    assert_false(queue.is_lost());
 }
 
 void sees_that_it_was_passed_by(void **)
@@ -216,8 +275,10 @@ void any_words(void **)
                 const bool changed = f.queue.change(first + j, from, to);
                 assert_true(!changed || before == UringQueue::Changed::kNo);
             }
-            if (random() % 2 == 0)
-                f.queue.give_back(static_cast<std::uint32_t>(random() % (count + 1)));
+            if (random() % 3 == 0)
+                f.queue.leave();
+            else if (random() % 2 == 0)
+                f.queue.end(static_cast<std::uint32_t>(random() % (count + 1)));
             f.queue.restore();
         }
     }
@@ -229,6 +290,9 @@ int main()
 {
     static const CMUnitTest tests[] = {
         cmocka_unit_test(claims_what_is_there),
+        cmocka_unit_test(a_call_that_is_left),
+        cmocka_unit_test(a_call_that_is_left_beside_another),
+        cmocka_unit_test(a_call_that_is_left_when_all_are_taken),
         cmocka_unit_test(sees_that_it_was_passed_by),
         cmocka_unit_test(counters_begin_anew),
         cmocka_unit_test(changes_and_restores),

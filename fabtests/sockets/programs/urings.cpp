@@ -15,6 +15,7 @@
 //   urings unproven     no socket is accelerated before the io_uring is entered
 //   urings unentered    nor where it never is
 //   urings resize       its memory is exchanged for more, and it hands over as much as that holds
+//   urings left HOW     a call is left, by a jump out of a handler or the end of its thread, and others go on
 //   urings sqpoll, urings set, urings dup, urings fork    what takes all sockets to the kernel
 #include <fcntl.h>
 #include <linux/time_types.h>
@@ -32,6 +33,7 @@
 #include <thread>
 
 #include "fabtests/sockets/programs/ends.hpp"
+#include "fabtests/sockets/programs/io_uring/left.hpp"
 #include "fabtests/sockets/programs/uring.hpp"
 #include "fabtests/sockets/programs/uring_controls.hpp"
 #include "fabtests/sockets/programs/uring_loop.hpp"
@@ -384,6 +386,7 @@ const Command kCommands[] = {
     {"unproven", [](const char *) { unproven(); }},
     {"unentered", [](const char *) { unentered(); }},
     {"resize", [](const char *) { resized(); }},
+    {"left", [](const char *how) { left(how); }},
     {"sqpoll", [](const char *) { talk_before_and_after(by_sqpoll); }},
     {"set", [](const char *) { talk_before_and_after(polls_set); }},
     {"dup", [](const char *) { talk_before_and_after(by_another_number); }},
