@@ -128,14 +128,15 @@ def stage_asan(stage):
     # Only what is run here is made.
     libraries = ("contrib/standard.hpp.gch", ".libs/libvma.so", ".libs/libvma-fi.so")
     cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries, env=SHORTER)
-    names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "one_process", "semantics/semantics")
+    names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "liars/liar.so", "one_process", "semantics/semantics")
     programs = ["fabtests/lib/programs/begin", "fabtests/posix/programs/soak/soak", *(f"fabtests/sockets/programs/{name}" for name in names)]
     if stage.run("make", "-C", folder, f"-j{stage.jobs}", *programs):
         return [*cases, Case("build", FAIL)]
     chosen = ("-k", "(as_the_kernel and vma-vma-latency) or hostile or soak")
     sockets = "fabtests/sockets/test_"
     parts = {"soak": ["fabtests/posix/test_soak.py"], "streams": [f"{sockets}semantics.py"],
-             "datagrams": [f"{sockets}datagrams.py", f"{sockets}datagram_hostile.py"]}
+             "datagrams": [f"{sockets}datagrams.py", f"{sockets}datagram_hostile.py"],
+             "users": [f"{sockets}hostile_users.py"]}
     return cases + pytest(stage, folder, {name: ([*files, *chosen], {}) for name, files in parts.items()})
 
 

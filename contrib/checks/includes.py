@@ -18,7 +18,7 @@ there twice.
     every one   include/ (inet and core excepted) and headers that are not ours
 
     fabtests    no headers but its own; in fabtests/ether also those of the Ethernet device, the
-                installed ones and the simulated NIC's
+                installed ones and the simulated NIC's; in sockets/programs/liars those of the local device
 
 Tests follow the rule of what they test, and may include fabtests/unit.hpp, seed.hpp and patience.hpp; a provider test sees all
 of the provider and the simulated NIC.
@@ -112,6 +112,7 @@ RULES = {
     "util/vmad/test/": ["util/vmad/", f"{COMPAT}rendezvous/broker_messages.hpp", PROV + "inet/", PROV + "core/", UNIT, SEED],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
+    "fabtests/sockets/programs/liars/": ["fabtests/", "include/", PROV + "local/"],  # they write what peers of that device share
     "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/", SIM + "sim.hpp"],
     "contrib/": ["contrib/", "include/"],
     SIM: [SIM, PROV + "verbs/table.hpp", UNIT],
