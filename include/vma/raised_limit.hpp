@@ -16,6 +16,13 @@ namespace vma {
 inline constexpr rlim_t kSmallLimit = 1024; // the common one, and what select() can name
 inline constexpr rlim_t kRoomAbove = 128;   // numbers that are kept for ours below that
 
+// All zero where the kernel doesn't say.
+inline rlimit limit_of_descriptors()
+{
+    rlimit limit = {};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit : rlimit{};
+}
+
 // The limit, where it need not be asked for each time: of one that isn't small it only matters that it isn't. That it
 // has been lowered in the meantime shows in the first number that the kernel refuses, or, where it is still above those
 // that we ask for, when it has no more of them. Any thread.
@@ -23,7 +30,7 @@ class NotedLimit
 {
 public:
     // duplicate(limit) is tried with {kSmallLimit, kSmallLimit} in place of one that isn't small. read() is
-    // getrlimit(2) of RLIMIT_NOFILE, all zero where that fails.
+    // limit_of_descriptors().
     template <typename Read, typename Duplicate> int with(Read read, Duplicate duplicate)
     {
         if (is_common_.load(std::memory_order_relaxed)) {

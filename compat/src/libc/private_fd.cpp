@@ -57,12 +57,6 @@ private:
     bool raises_;
 };
 
-rlimit limit_of_descriptors()
-{
-    rlimit limit = {};
-    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit : rlimit{};
-}
-
 int duplicate_high(int fd, const rlimit &limit)
 {
     const auto duplicate = [=](int lowest) { return real.fcntl(fd, F_DUPFD_CLOEXEC, lowest); };

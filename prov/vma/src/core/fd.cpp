@@ -87,12 +87,6 @@ int set_limit(const rlimit *now, rlimit *before)
     return kernel::call(SYS_prlimit64, 0, RLIMIT_NOFILE, now, before);
 }
 
-rlimit limit_of_descriptors()
-{
-    rlimit limit{};
-    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit : rlimit{};
-}
-
 int high_base(const rlimit &limit)
 {
     return static_cast<int>(std::min<rlim_t>(kHighBase, limit.rlim_cur / 2));

@@ -63,16 +63,22 @@ std::uint64_t write_some(const CmaPeer &peer, const iovec *ours, unsigned our_co
 
 } // namespace
 
-bool cma_finds(const CmaPeer &peer) noexcept
+bool cma_read_mark(const CmaPeer &peer, void *to, std::size_t length) noexcept
 {
     const int saved = errno;
-    std::uint64_t seen = 0;
-    const iovec ours{&seen, sizeof seen};
-    const iovec theirs = place_of(peer.mark);
-    const bool found = peer.process > 0 && ::process_vm_readv(peer.process, &ours, 1, &theirs, 1, 0) == sizeof seen &&
-                       seen == peer.mark.number;
+    const iovec ours{to, length};
+    const iovec theirs{place_of(peer.mark).iov_base, length};
+    const bool found = peer.process > 0 &&
+                       ::process_vm_readv(peer.process, &ours, 1, &theirs, 1, 0) == static_cast<ssize_t>(length) &&
+                       std::memcmp(to, &peer.mark.number, sizeof peer.mark.number) == 0;
     errno = saved;
     return found;
+}
+
+bool cma_finds(const CmaPeer &peer) noexcept
+{
+    std::uint64_t seen = 0;
+    return cma_read_mark(peer, &seen, sizeof seen);
 }
 
 int cma_copy(CmaDirection direction, const CmaPeer &peer, const iovec *ours, unsigned our_count, const iovec *theirs,

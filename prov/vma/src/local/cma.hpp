@@ -28,8 +28,10 @@ struct CmaPeer {
     CmaMark mark{};
 };
 
-// Whether the kernel lets us read there, and the mark is there.
-bool cma_finds(const CmaPeer &peer) noexcept;
+// Reads `length` bytes from the mark on, of which it is the first word. Whether the kernel lets us read there, and it
+// is there. Keeps errno.
+bool cma_read_mark(const CmaPeer &peer, void *to, std::size_t length) noexcept;
+bool cma_finds(const CmaPeer &peer) noexcept; // likewise, the mark alone
 
 // A part of a list of buffers: `length` bytes from `offset` on. The number of elements of `out`, at most kIovLimit.
 unsigned slice(const iovec *iov, unsigned count, std::uint64_t offset, std::uint64_t length, iovec *out) noexcept;

@@ -77,8 +77,6 @@ PassiveEndpoint *ConnectionManager::asked_for(const Link &link, const ofi::Addre
 bool ConnectionManager::takes_word(Link &link, const LinkMessage &message, PeerParts &parts) noexcept
 {
     parts.tcp_socket = link.hear_word(message, secret, sock_diag);
-    if (message.tcp_socket != 0 || parts.voucher)
-        secret.renew_if_old(); // so the next request can have one
     return parts.tcp_socket != 0 || message.tcp_socket == 0 || parts.voucher;
 }
 
@@ -98,7 +96,10 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, PeerP
         link.tell(MessageType::reject, message.connection, RejectReason::resources);
         return true;
     }
-    if (!takes_word(link, message, parts)) {
+    const bool believed = takes_word(link, message, parts);
+    if (message.tcp_socket != 0 || parts.voucher)
+        secret.renew_if_old(); // so the next request can have one
+    if (!believed) {
         VMA_DEBUG(ep_ctrl, "process %d has given a word that does not count (any more): it is asked for a voucher",
                   static_cast<int>(link.peer_pid()));
         link.tell(MessageType::reject, message.connection, RejectReason::resources);
@@ -144,8 +145,7 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
     if (connection.state != Connection::State::requesting)
         return violation(link, "accepted a connection twice");
     Endpoint &endpoint = *connection.endpoint;
-    parts.tcp_socket = link.hear_word(message, secret, sock_diag);
-    if (!fds_lost && message.tcp_socket != 0 && parts.tcp_socket == 0 && !parts.voucher) {
+    if (!fds_lost && !takes_word(link, message, parts)) {
         VMA_DEBUG(ep_ctrl, "process %d has answered with a word that does not count (any more)",
                   static_cast<int>(link.peer_pid())); // this process was stopped, perhaps
         link.tell(MessageType::shutdown, connection.id, RejectReason::none);

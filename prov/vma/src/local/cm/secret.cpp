@@ -2,6 +2,7 @@
 #include "local/cm/secret.hpp"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include <sys/mman.h>
@@ -58,14 +59,9 @@ bool Secret::is_whole(const Words &words) noexcept
 // other memory, which we may read and it may not, gets no hash of it.
 Said say(const CmaPeer &peer, const Statement &statement, std::uint64_t &word) noexcept
 {
-    const int saved = errno;
     Secret::Words words{};
-    const iovec ours{&words, sizeof words};
-    const iovec theirs{reinterpret_cast<void *>(static_cast<std::uintptr_t>(peer.mark.address)), sizeof words};
-    const bool is_read = peer.process > 0 &&
-                         ::process_vm_readv(peer.process, &ours, 1, &theirs, 1, 0) == sizeof words &&
-                         words.number == peer.mark.number && words.made_ns != 0;
-    errno = saved;
+    static_assert(offsetof(Secret::Words, number) == 0); // which is the mark
+    const bool is_read = cma_read_mark(peer, &words, sizeof words) && words.made_ns != 0;
     const std::uint64_t now = core::monotonic_ns();
     Said said = is_read && words.made_ns <= now ? Said::not_now : Said::never; // later: another time namespace's
     if (said == Said::not_now && is_younger(words, now, Secret::kFreshNs) && Secret::is_whole(words)) {
