@@ -95,7 +95,7 @@ def test_end_while_the_provider_is_opened(run, spec):
     proc.ok()
     assert proc.stdout().splitlines() == ["ends while the provider is being opened"]
     text = "".join(part.read_text() for part in run.work.glob("linker.*"))
-    begun = re.findall(r"calling init: (\S+)", text[text.index("initialize program: " + str(build.program(ENDING))) - 1:])
+    begun = re.findall(r"calling init: (\S+)", text[text.index("initialize program: " + str(build.program(ENDING))):])
     ended = re.findall(r"calling fini: (\S+)", text)
     assert str(build.libvma()) in ended
     assert str(build.libvma()) not in begun, begun

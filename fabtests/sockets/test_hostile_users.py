@@ -39,7 +39,7 @@ class Case:
         self.used = 0  # users who have lied to this victim
         self.port, self.liars_port = ports.free_port(), ports.free_port()
         honest = THIRD if self.role == "listens" else VICTIM
-        self.server = self._start("server", honest, "liars/liars.py", "serve", self.port).wait_output("ready")
+        self.server = self._start("server", honest, "users.py", "crowd", "127.0.0.1", self.port).wait_output("ready")
         if self.role == "listens":
             self.client = self._start("client", VICTIM, "liars/liars.py", "visit", self.port, self.liars_port, stdin=self.feed.file)
         else:

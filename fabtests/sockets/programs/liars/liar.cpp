@@ -14,12 +14,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <vector>
 
+#include "fabtests/ether/programs/kernel_wrapper.hpp"
 #include "local/layout.hpp"
 
 namespace liar {
@@ -329,24 +329,21 @@ LIAR_EXPORT unsigned long liar_written()
     return liar::g_written;
 }
 
-LIAR_EXPORT long syscall(long number, ...) noexcept
+static bool answers(long number, long (&a)[6], long &result)
 {
-    va_list list;
-    va_start(list, number);
-    long a[6];
-    for (long &one : a)
-        one = va_arg(list, long);
-    va_end(list);
     if (number == SYS_sendmsg) {
         const auto &header = *reinterpret_cast<const msghdr *>(a[1]);
         liar::keep_shared(header, false);
-        return liar::send_lie(static_cast<int>(a[0]), header, static_cast<int>(a[2]));
+        result = liar::send_lie(static_cast<int>(a[0]), header, static_cast<int>(a[2]));
+        return true;
     }
-    const long result = liar::real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    if (number == SYS_recvmsg && result >= 0) {
+    if (number != SYS_recvmsg)
+        return false;
+    result = liar::real_syscall(number, a[0], a[1], a[2]);
+    if (result >= 0) {
         const int saved = errno;
         liar::keep_shared(*reinterpret_cast<const msghdr *>(a[1]), true);
         errno = saved;
     }
-    return result;
+    return true;
 }

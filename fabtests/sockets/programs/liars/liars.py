@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""liars.py serve PORT | visit HONEST LIAR | asks PORT WHAT QUOTA | listens PORT WHAT QUOTA: who lies to another user, and to whom.
+"""liars.py visit HONEST LIAR | asks PORT WHAT QUOTA | listens PORT WHAT QUOTA: who lies to another user, and to whom.
 
-serve: sends back what comes, to all at once, whatever becomes of a peer, until one says "last".
 visit: one connection to HONEST, each byte of which is looked at, and one after the other to LIAR, where anything may come; until there is a line of
     input.
 asks, listens: has liar.so, and lies in that role until QUOTA is reached, or nobody wants to have to do with its user any more. WHAT: words, written so
@@ -12,7 +11,6 @@ import contextlib
 import ctypes
 import os
 import pathlib
-import selectors
 import socket
 import sys
 
@@ -103,26 +101,6 @@ def listens(port, what, quota):
     liar.tell()
 
 
-def serve(port):
-    with socket.create_server(("127.0.0.1", int(port))) as listener, selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        print("ready", flush=True)
-        last = False
-        while not last:
-            for key, _ in selector.select():
-                if key.fileobj is listener:
-                    selector.register(listener.accept()[0], selectors.EVENT_READ)
-                    continue
-                data = b""
-                with contextlib.suppress(OSError):
-                    data = key.fileobj.recv(65536)
-                    key.fileobj.sendall(data)
-                last |= data == b"last"
-                if not data:
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
-
-
 def visit(honest, liar):
     with users.connected("127.0.0.1", honest) as sock:
         while not users.is_told():
@@ -138,4 +116,4 @@ def visit(honest, liar):
 
 
 if __name__ == "__main__":
-    {"asks": asks, "listens": listens, "serve": serve, "visit": visit}[sys.argv[1]](*sys.argv[2:])
+    {"asks": asks, "listens": listens, "visit": visit}[sys.argv[1]](*sys.argv[2:])
