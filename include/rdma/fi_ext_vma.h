@@ -21,7 +21,10 @@ extern "C" {
  * FI_OPT_VMA_REGION (level FI_OPT_ENDPOINT, FI_EP_MSG): memory of this endpoint that its one peer may write.
  *
  * A region is allocated and registered by the provider where its device reaches it best: pages that the peer process
- * maps (local), registered memory (verbs). It lives until fi_close() of the endpoint.
+ * maps (local), registered memory (verbs). It lives until fi_close() of the endpoint. Where the endpoint was opened for
+ * a connection request, or with the dest_addr of who listens there, it may be that of an earlier connection between the
+ * two processes, and hold what was written then; fi_connect() to anybody else, or when the other process has ended,
+ * then ends with FI_ECONNREFUSED, and another endpoint is what helps.
  *
  * fi_setopt: optval is a size_t, bytes wanted, 1 .. 1 GiB, before fi_enable(). Errors: -FI_EINVAL (size, length of
  *     optval), -FI_EOPBADSTATE (enabled already), -FI_ENOMEM.

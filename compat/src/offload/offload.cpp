@@ -129,7 +129,14 @@ void look_again_later(Stream &s)
 void attach(Stream &s, int fd, const Offer &offer)
 {
     withdraw_offer(s); // of accept()
-    const int result = open_endpoint(s, engine_objects().info, engine_device());
+    sockaddr_in peer = {};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(offer.port);
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fi_info info = *engine_objects().info;
+    info.dest_addr = &peer; // whoever has it keeps memory for us, perhaps
+    info.dest_addrlen = sizeof peer;
+    const int result = open_endpoint(s, &info, engine_device());
     if (result != 0) {
         if (config::is_first(config::Once::kNoEndpoint))
             VMA_LOG(kWarn, "fd=%d: cannot open an endpoint: %s; this and later such connections stay on the kernel", fd,
@@ -142,10 +149,6 @@ void attach(Stream &s, int fd, const Offer &offer)
         look_again_later(s);
         return;
     }
-    sockaddr_in peer = {};
-    peer.sin_family = AF_INET;
-    peer.sin_port = htons(offer.port);
-    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const Hello hello = {kHelloMagic, offer.socket, offer.cookie};
     const int error = fi_connect(s.endpoint, &peer, &hello, sizeof hello);
     if (error == 0)

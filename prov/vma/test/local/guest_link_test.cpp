@@ -228,7 +228,7 @@ public:
         made.offer = offer_;
         made.source.sin6_family = made.destination.sin6_family = AF_INET;
         if (type == vma::local::MessageType::request)
-            made.brings = vma::local::kBringsDoorbell | vma::local::kBringsVoucher;
+            made.brings = vma::local::kBringsSegment | vma::local::kBringsDoorbell | vma::local::kBringsVoucher;
         return made;
     }
     int *fds() { return fds_; }

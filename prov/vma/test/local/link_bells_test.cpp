@@ -18,7 +18,7 @@ void a_doorbell_comes_once(void **)
     raw.send(message(MessageType::hello));
     raw.send(request(victim.address, 1), local::kOfferFdCount);
     LinkMessage later = request(victim.address, 2);
-    later.brings = 0;
+    later.brings = local::kBringsSegment;
     raw.send(later, 1);
     for (int i = 0; i < 2; ++i) {
         const Event asked = victim.net.wait();
@@ -62,7 +62,7 @@ void two_doorbells_have_one_place(void **)
         LinkMessage asked = request(victim.address, ++number);
         asked.offer.doorbell = offer.doorbell;
         asked.offer.tx_doorbell = offer.tx_doorbell;
-        asked.brings = offer.brings;
+        asked.brings = local::kBringsSegment | offer.brings;
         raw.send(asked, offer.descriptors);
         const Event event = victim.net.wait();
         assert_int_equal(event.event, FI_CONNREQ);
@@ -89,7 +89,7 @@ void a_doorbell_is_sent_once(void **)
         const LinkMessage request = raw.receive();
         assert_true(request.type == MessageType::request);
         refusal.connection = request.connection;
-        return request.brings != 0;
+        return (request.brings & (local::kBringsDoorbell | local::kBringsTxDoorbell)) != 0;
     };
     const auto ask = [&] {
         impostor.expect_error(FI_ECONNREFUSED);

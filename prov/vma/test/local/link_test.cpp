@@ -76,7 +76,7 @@ void wrong_numbers_of_descriptors(void **)
     for (const auto &[brings, count] : {std::pair{local::kBringsAll, unsigned{local::kOfferFdCount}},
                                         {local::kBringsAll + 1, local::kLinkFdCount},
                                         {0U, 3U},
-                                        {local::kBringsDoorbell, 2U}}) {
+                                        {local::kBringsDoorbell, 3U}}) {
         const Raw raw = victim.connect();
         LinkMessage asked = request(victim.address);
         asked.brings = brings;

@@ -137,7 +137,7 @@ inline int attach(local::Endpoint &to, const local::EndpointOffer &offer, core::
 {
     const local::DoorbellOwner owner{peer.pid, peer.guest_link};
     local::PeerParts parts;
-    parts.segment = std::move(fds[local::kFdSegment]);
+    parts.segment = local::SegmentUse(std::move(fds[local::kFdSegment]));
     int error = local::open_peer_doorbell(owner, std::move(fds[local::kFdDoorbell]), std::move(fds[local::kFdWake]),
                                           parts.doorbell);
     if (error == 0)

@@ -41,7 +41,7 @@ inline LinkMessage message(MessageType type, std::uint32_t connection = 1)
     if (local::carries_offer(type)) {
         made.offer.doorbell = 1;
         made.offer.tx_doorbell = 2;
-        made.brings = local::kBringsDoorbell | local::kBringsTxDoorbell;
+        made.brings = local::kBringsSegment | local::kBringsDoorbell | local::kBringsTxDoorbell;
     }
     return made;
 }

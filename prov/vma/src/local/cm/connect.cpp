@@ -167,7 +167,7 @@ int ConnectionManager::send_request(Connection &connection) noexcept
     message.connection = link->next_connection;
     if (cm.tcp)
         secret.renew_if_old(); // so the answer can have a word
-    error = connection.endpoint->make_offer(message.offer, fds, link->guest(), link->peer_uid());
+    error = connection.endpoint->make_offer(message.offer, fds, link->guest(), link->peer_uid(), link->segments());
     if (error == 0)
         error = vouch(connection, *link, message, voucher);
     fds[kFdVoucher] = voucher.get();
@@ -176,6 +176,7 @@ int ConnectionManager::send_request(Connection &connection) noexcept
     connection.id = link->next_connection++;
     connection.link = link;
     link->connections[connection.id] = &connection;
+    connection.endpoint->receiver.segment.offered();
     link->send(message, fds); // where it fails, the link's end answers
     return 0;
 }
@@ -207,7 +208,7 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
     int fds[kLinkFdCount];
     core::UniqueFd voucher;
     Link &link = *connection.link;
-    int error = endpoint.make_offer(message.offer, fds, link.guest(), link.peer_uid());
+    int error = endpoint.make_offer(message.offer, fds, link.guest(), link.peer_uid(), link.segments());
     if (error == 0)
         error = vouch(connection, link, message, voucher);
     if (error != 0)
@@ -231,6 +232,7 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
         --std::exchange(connection.pep, nullptr)->waiting;
     connection.state = Connection::State::connected;
     endpoint.cm.phase = CmState::Phase::connected;
+    endpoint.receiver.segment.offered();
     if (!connection.link->send(message, fds))
         VMA_DEBUG(ep_ctrl, "the peer is gone while its connection is accepted"); // FI_SHUTDOWN follows
     endpoint.release_offer();

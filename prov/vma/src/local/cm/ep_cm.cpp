@@ -58,6 +58,8 @@ int take_request(Endpoint &endpoint, fid_t handle)
     endpoint.cm.local = connection->local;
     endpoint.cm.peer = connection->peer;
     endpoint.cm.phase = Phase::requested;
+    if (connection->link != nullptr && !endpoint.domain().fabric.orphaned())
+        endpoint.cm.segments = connection->link->segments();
     return 0;
 }
 
@@ -264,7 +266,11 @@ int cm_open(Endpoint &endpoint, const fi_info *info) noexcept
             error = -FI_EINVAL;
         }
     }
-    return error != 0 ? error : take_addresses(endpoint, *info);
+    if (error == 0)
+        error = take_addresses(endpoint, *info);
+    if (error == 0 && !endpoint.domain().fabric.orphaned())
+        endpoint.cm.segments = manager(endpoint).segments_of(endpoint.cm.peer.port());
+    return error;
 }
 
 int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) noexcept

@@ -21,6 +21,7 @@ struct Eq;
 namespace vma::local {
 
 class Endpoint;
+class LinkSegments;
 class Listener;
 struct Connection;
 struct TcpEnd;
@@ -40,11 +41,14 @@ struct CmState {
     Connection *connection = nullptr; // owned by its link
     ofi::Address local;
     ofi::Address peer;
-    ofi::AddressFormat format;      // as the program writes them
-    std::unique_ptr<TcpEnd> tcp;    // FI_OPT_VMA_TCP_SOCKET: only with a process that holds its other end
-    core::UniqueFd link;            // FI_OPT_VMA_LINK: of the next request
-    bool by_guest_link = false;     // it was set
-    std::uint64_t link_number = 0;  // of the peer's process, where it was introduced
+    ofi::AddressFormat format;     // as the program writes them
+    std::unique_ptr<TcpEnd> tcp;   // FI_OPT_VMA_TCP_SOCKET: only with a process that holds its other end
+    core::UniqueFd link;           // FI_OPT_VMA_LINK: of the next request
+    bool by_guest_link = false;    // it was set
+    std::uint64_t link_number = 0; // of the peer's process, where it was introduced
+    // Of the link that it is going to be offered over, if that is known when it is opened. Without the lock, as only
+    // enable() takes it.
+    std::shared_ptr<LinkSegments> segments;
     std::unique_ptr<Listener> port; // reserved by the passive endpoint that this one was made from
 
     CmState() noexcept;

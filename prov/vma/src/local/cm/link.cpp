@@ -88,12 +88,15 @@ core::UniqueFd take_link_socket(int fd) noexcept
 
 Link::Link(ConnectionManager &manager, core::UniqueFd socket, const Origin &origin) noexcept
     : manager_(manager), socket_(std::move(socket)), sent_bells_(origin.guest != 0), known_bells_(origin.guest != 0),
+      segments_(origin.guest == 0 ? std::make_shared<LinkSegments>(manager.idle_segments) : nullptr),
       own_end_(inode_of(socket_.get())), origin_(origin)
 {
 }
 
 Link::~Link()
 {
+    if (segments_)
+        segments_->close();
     if (watched_ != 0)
         manager_.unwatch(socket_.get());
     if (guest() != 0 && !was_introduced() && peer_pid_ != 0)
@@ -231,22 +234,6 @@ bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
     return true;
 }
 
-// An offer's descriptors but for doorbells that the peer has.
-void Link::pack(LinkMessage &message, const int *fds, int *packed) noexcept
-{
-    *packed++ = fds[kFdSegment];
-    if (!sent_bells_.has(message.offer.doorbell)) {
-        message.brings |= kBringsDoorbell;
-        packed = std::copy_n(fds + kFdDoorbell, 2, packed);
-    }
-    if (!sent_bells_.has(message.offer.tx_doorbell)) {
-        message.brings |= kBringsTxDoorbell;
-        packed = std::copy_n(fds + kFdTxDoorbell, 2, packed);
-    }
-    if ((message.brings & kBringsVoucher) != 0)
-        *packed = fds[kFdVoucher];
-}
-
 bool Link::send(const LinkMessage &message, const int *fds) noexcept
 {
     if (broken_)
@@ -379,46 +366,6 @@ Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost)
                : Received::violation;
 }
 
-// One whose two descriptors came, if `fds` isn't nullptr, or that is known. False: we had no room for it, then or now.
-bool Link::take_doorbell(std::uint64_t number, core::UniqueFd *fds, std::shared_ptr<PeerDoorbell> &bell) noexcept
-{
-    if (fds == nullptr)
-        return known_bells_.find(number, bell);
-    const int error = open_peer_doorbell({peer_pid_, guest()}, std::move(fds[0]), std::move(fds[1]), bell);
-    if (error != 0 && error != -FI_EINVAL) {
-        known_bells_.lose(number);
-        return false;
-    }
-    known_bells_.keep(number, bell);
-    return true;
-}
-
-// In the order in which they were packed, as one may take the other's place.
-bool Link::take_parts(const LinkMessage &message, LinkFds &fds, PeerParts &parts) noexcept
-{
-    core::UniqueFd *next = fds.data();
-    const auto brought = [&](std::uint32_t what, std::ptrdiff_t count) {
-        core::UniqueFd *const first = (message.brings & what) != 0 ? next : nullptr;
-        next += first != nullptr ? count : 0;
-        return first;
-    };
-    parts.segment = std::move(*next++);
-    const bool has_doorbell = take_doorbell(message.offer.doorbell, brought(kBringsDoorbell, 2), parts.doorbell);
-    const bool has_tx_doorbell =
-        take_doorbell(message.offer.tx_doorbell, brought(kBringsTxDoorbell, 2), parts.tx_doorbell);
-    if (core::UniqueFd *const voucher = brought(kBringsVoucher, 1))
-        parts.voucher = std::move(*voucher);
-    return has_doorbell && has_tx_doorbell;
-}
-
-void Link::lose_parts(const LinkMessage &message) noexcept
-{
-    if ((message.brings & kBringsDoorbell) != 0)
-        known_bells_.lose(message.offer.doorbell);
-    if ((message.brings & kBringsTxDoorbell) != 0)
-        known_bells_.lose(message.offer.tx_doorbell);
-}
-
 // The first message. Reading the peer's nonce out of its memory shows that single copy works, and with whom.
 bool Link::take_hello(const LinkMessage &message) noexcept
 {
@@ -457,10 +404,8 @@ void Link::on_ready(std::uint32_t events) noexcept
         else if (received == Received::violation)
             VMA_WARN(ep_ctrl, "process %d sent a malformed message: its link is closed", static_cast<int>(peer_pid_));
         PeerParts parts;
-        if (received == Received::message && fds_lost)
-            lose_parts(message);
-        else if (received == Received::message && carries_offer(message.type))
-            fds_lost = !take_parts(message, fds, parts);
+        if (received == Received::message && carries_offer(message.type))
+            take_offer(message, fds, parts, fds_lost);
         if (received != Received::message || !manager_.on_message(*this, message, parts, fds_lost)) {
             manager_.on_link_end(*this); // destroys this
             return;

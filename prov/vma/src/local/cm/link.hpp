@@ -15,6 +15,7 @@
 #include "local/cm/event_source.hpp"
 #include "local/cm/link_bells.hpp"
 #include "local/cm/link_peer.hpp"
+#include "local/cm/link_segments.hpp"
 #include "local/cm/message.hpp"
 #include "local/cm/secret.hpp"
 #include "local/cm/sock_diag.hpp"
@@ -61,7 +62,7 @@ public:
     void tell(MessageType type, std::uint32_t connection, RejectReason reason = RejectReason::none) noexcept;
     // What waits, now that the socket or the limits have room.
     void flush() noexcept;
-    void send_doorbells_again() noexcept { sent_bells_.forget(); } // the peer has lost some
+    void peer_has_lost_parts() noexcept; // all are sent again
 
     void on_ready(std::uint32_t events) noexcept override;
 
@@ -87,6 +88,9 @@ public:
     // The TCP socket that the peer has shown to have by a word. 0: none.
     std::uint64_t hear_word(const LinkMessage &message, const Secret &secret, SockDiag &kernel) noexcept;
 
+    // What it keeps for later connections; nullptr where the peer is a guest.
+    const std::shared_ptr<LinkSegments> &segments() const noexcept { return segments_; }
+
     std::unordered_map<std::uint32_t, Connection *> connections;
     std::uint32_t next_connection = 1;
 
@@ -101,6 +105,8 @@ private:
     void pack(LinkMessage &message, const int *fds, int *packed) noexcept;
     bool take_parts(const LinkMessage &message, LinkFds &fds, PeerParts &parts) noexcept;
     void lose_parts(const LinkMessage &message) noexcept;
+    void take_offer(const LinkMessage &message, LinkFds &fds, PeerParts &parts, bool &lost) noexcept;
+    bool take_segment(std::uint64_t number, core::UniqueFd *fd, SegmentUse &segment) noexcept;
     bool take_doorbell(std::uint64_t number, core::UniqueFd *fds, std::shared_ptr<PeerDoorbell> &bell) noexcept;
     Received receive_of_guest(LinkMessage &message, LinkFds &fds) noexcept;
     Received receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept;
@@ -118,6 +124,7 @@ private:
     std::deque<Waiting> waiting_;
     SentBells sent_bells_;
     KnownBells known_bells_;
+    const std::shared_ptr<LinkSegments> segments_;
     pid_t peer_pid_ = 0;
     uid_t peer_uid_ = 0;
     SocketInode own_end_ = 0;

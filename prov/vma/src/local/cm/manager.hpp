@@ -89,6 +89,10 @@ public:
     std::shared_ptr<Directory> directory(int *error) noexcept;
     std::uint16_t ephemeral_port() noexcept;
 
+    // What links keep; nullptr: the port leads to nobody yet, or the peer may be another user's.
+    std::shared_ptr<LinkSegments> segments_of(std::uint16_t port) const noexcept;
+
+    const std::shared_ptr<IdleSegments> idle_segments = std::make_shared<IdleSegments>();
     Secret secret;
     SockDiag sock_diag;
     std::unordered_map<std::uint16_t, PassiveEndpoint *> listening; // passive endpoints that listen, by port

@@ -15,7 +15,7 @@
 namespace vma::local {
 
 inline constexpr std::uint32_t kMessageMagic = 0x564d4132; // "VMA2"
-inline constexpr std::uint16_t kMessageVersion = 5;
+inline constexpr std::uint16_t kMessageVersion = 6;
 
 enum class MessageType : std::uint16_t {
     hello = 1, // first on a link, both ways
@@ -48,7 +48,8 @@ struct LinkMessage {
     EndpointOffer offer;      // request, accept
     sockaddr_in6 source;      // request: the connecting endpoint's address (an IPv4 one leaves the rest zero)
     sockaddr_in6 destination;
-    std::uint32_t brings;      // request, accept: what comes behind the segment's descriptor
+    SegmentWords segments;     // request, accept
+    std::uint32_t brings;      // request, accept: what descriptors come
     std::uint32_t data_length; // private data
     std::uint8_t data[ofi::kCmDataSize];
 };
@@ -63,7 +64,8 @@ constexpr bool carries_offer(MessageType type)
 inline constexpr std::uint32_t kBringsDoorbell = 1;   // two
 inline constexpr std::uint32_t kBringsTxDoorbell = 2; // two
 inline constexpr std::uint32_t kBringsVoucher = 4;    // one (possession.hpp)
-inline constexpr std::uint32_t kBringsAll = kBringsDoorbell | kBringsTxDoorbell | kBringsVoucher;
+inline constexpr std::uint32_t kBringsSegment = 8;    // one, before the others
+inline constexpr std::uint32_t kBringsAll = kBringsSegment | kBringsDoorbell | kBringsTxDoorbell | kBringsVoucher;
 
 // Descriptors that a message can have: an offer's, then its voucher.
 inline constexpr unsigned kFdVoucher = kOfferFdCount;
@@ -72,9 +74,8 @@ inline constexpr unsigned kLinkFdCount = kOfferFdCount + 1;
 constexpr unsigned descriptors_of(const LinkMessage &message)
 {
     const auto has = [&message](std::uint32_t what) { return (message.brings & what) != 0; };
-    return carries_offer(message.type) ? 1U + (has(kBringsDoorbell) ? 2U : 0U) + (has(kBringsTxDoorbell) ? 2U : 0U) +
-                                             (has(kBringsVoucher) ? 1U : 0U)
-                                       : 0U;
+    return (has(kBringsSegment) ? 1U : 0U) + (has(kBringsDoorbell) ? 2U : 0U) + (has(kBringsTxDoorbell) ? 2U : 0U) +
+           (has(kBringsVoucher) ? 1U : 0U);
 }
 
 } // namespace vma::local

@@ -34,7 +34,7 @@ bool ConnectionManager::on_message(Link &link, const LinkMessage &message, PeerP
     if (message.type == MessageType::request)
         return on_request(link, message, parts, fds_lost);
     if (message.reason == RejectReason::resources)
-        link.send_doorbells_again();
+        link.peer_has_lost_parts();
     const auto found = link.connections.find(message.connection);
     if (found == link.connections.end()) {
         if (fds_lost)

@@ -8,12 +8,13 @@
 #include <memory>
 
 #include "core/fd.hpp"
+#include "local/cm/link_segments.hpp"
 
 namespace vma::local {
 
 class PeerDoorbell;
 
-inline constexpr std::uint32_t kOfferVersion = 3;
+inline constexpr std::uint32_t kOfferVersion = 4;
 
 struct EndpointOffer {
     std::uint32_t version = kOfferVersion;
@@ -30,9 +31,10 @@ struct EndpointOffer {
     // consume what was sent. It is the same one where the endpoint has one queue for both.
     std::uint64_t doorbell = 0;
     std::uint64_t tx_doorbell = 0;
+    std::uint64_t segment = 0; // its number among those that the link keeps (link_segments.hpp); 0: it is not kept
 };
 
-// Descriptors of an offer. A link sends those of a doorbell once.
+// Descriptors of an offer. A link sends those of a doorbell once, and of a segment that it keeps.
 enum OfferFd : unsigned {
     kFdSegment = 0,
     kFdDoorbell = 1,
@@ -44,7 +46,7 @@ enum OfferFd : unsigned {
 
 // What a peer's offer has brought, or what was known before by its numbers. Empty: the peer sent what is no doorbell.
 struct PeerParts {
-    core::UniqueFd segment;
+    SegmentUse segment;
     std::shared_ptr<PeerDoorbell> doorbell;
     std::shared_ptr<PeerDoorbell> tx_doorbell;
     core::UniqueFd voucher;

@@ -111,7 +111,12 @@ int Endpoint::enable() noexcept
     }
     receiver.receives = shared_ ? &shared_->receives : own_receives_.get();
     receiver.context = fid.fid.context;
-    if ((error = receiver.create(region_bytes_)))
+    // What a link has kept is of no use on another one: if the link ends before the offer, there is no connection. That
+    // is for streams, which go on without one.
+    std::shared_ptr<LinkSegments> kept = std::move(cm.segments);
+    if (region_bytes_ == 0 || domain_.fabric.orphaned())
+        kept.reset();
+    if ((error = receiver.create(region_bytes_, std::move(kept))))
         return error;
     if (receiver.remote_write_counter || receiver.remote_read_counter)
         receiver.slots.control().rma_notify.store(1, std::memory_order_relaxed);
@@ -300,13 +305,17 @@ int Endpoint::use_guest_doorbell(std::uint64_t guest_link, uid_t user) noexcept
     return 0;
 }
 
-int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user) noexcept
+int Endpoint::make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user,
+                         const std::shared_ptr<LinkSegments> &segments) noexcept
 {
-    if (!enabled_ || !receiver.segment.fd)
+    if (!enabled_)
         return -FI_EOPBADSTATE;
-    if (const int error = guest_link != 0 ? use_guest_doorbell(guest_link, user) : 0)
-        return error;
     offer = {};
+    int error = receiver.segment.number_for(region_bytes_ != 0 ? segments : nullptr, offer.segment);
+    if (error == 0 && guest_link != 0)
+        error = use_guest_doorbell(guest_link, user);
+    if (error != 0)
+        return error;
     offer.segment_size = receiver.segment.mapping.size();
     offer.bounce_offset = kSlotsSize;
     offer.bounce_len = kBounceSize;
@@ -354,14 +363,14 @@ int Endpoint::attach(const EndpointOffer &offer, PeerParts parts, const LinkPeer
         return error;
     if (!parts.doorbell || !parts.tx_doorbell)
         return -FI_EINVAL;
-    Mapping segment;
-    if (const int error = map_shared(parts.segment.get(), offer.segment_size, segment))
+    if (const int error = parts.segment.map(offer.segment_size))
         return error;
 
     peer_memory_ = {peer.pid, peer.mark};
     receiver.guest = peer.guest_link != 0;
     peer_tx_doorbell_ = std::move(parts.tx_doorbell);
-    sender.attach({std::move(segment), std::move(parts.doorbell), offer.doorbell_bit, offer.region_len, peer.cma});
+    sender.attach(
+        {std::move(parts.segment), std::move(parts.doorbell), offer.doorbell_bit, offer.region_len, peer.cma});
     {
         const core::SpinGuard guard(receiver.queue->lock);
         receiver.open.store(true, std::memory_order_release);
@@ -484,7 +493,8 @@ Endpoint::~Endpoint()
     if (shared_)
         shared_->refs.fetch_sub(1, std::memory_order_relaxed);
     if (receiver.keeps_segment)
-        receiver.segment.mapping.release();
+        receiver.segment.release();
+    receiver.segment.used_to(kRegionOffset + receiver.region_used + kSlotPayload * std::size_t{receiver.slots.next()});
 }
 
 } // namespace vma::local

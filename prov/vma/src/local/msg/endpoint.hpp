@@ -50,8 +50,10 @@ public:
     bool shares_receives() const noexcept { return shared_ != nullptr; }
 
     // What the peer needs to reach us. The descriptors are ours and live until release_offer(). After enable().
-    // `guest_link`: the number of its link where the peer is another user's, who is `user`, else 0.
-    int make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user = 0) noexcept;
+    // `guest_link`: the number of its link where the peer is another user's, who is `user`, else 0. `segments`: what
+    // the link keeps. A descriptor of -1 is one that the peer has.
+    int make_offer(EndpointOffer &offer, int fds[kOfferFdCount], std::uint64_t guest_link, uid_t user = 0,
+                   const std::shared_ptr<LinkSegments> &segments = nullptr) noexcept;
     // The peer has them: a connection keeps no descriptor of its own.
     void release_offer() noexcept;
     // Joins us with the peer that made this offer. Nothing is changed when it fails.

@@ -37,10 +37,10 @@ const Receiver::Handler Receiver::kHandlers[] = {
     &Receiver::on_key_query,    // key_query
 };
 
-int Receiver::create(std::uint64_t region_bytes) noexcept
+int Receiver::create(std::uint64_t region_bytes, std::shared_ptr<LinkSegments> kept) noexcept
 {
     static_assert(std::size(kHandlers) == static_cast<std::size_t>(SlotOp::count));
-    if (const int error = create_shared("vma-endpoint", kSlotsSize + kBounceSize + region_bytes, segment))
+    if (const int error = segment.open(std::move(kept), kSlotsSize + kBounceSize + region_bytes, kSlotsSize))
         return error;
     std::byte *base = segment.mapping.data();
     auto *control = reinterpret_cast<Control *>(base);

@@ -3,16 +3,18 @@
 // they say. Every word of a slot is copied and checked first; a lie ends the connection.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <rdma/fabric.h>
 
+#include "local/cm/link_segments.hpp"
 #include "local/layout.hpp"
 #include "local/msg/slots.hpp"
 #include "local/rxqueue.hpp"
-#include "local/segment.hpp"
 #include "ofi/cq.hpp"
 
 namespace vma::ofi {
@@ -35,7 +37,8 @@ struct Receiver {
     SlotReader slots;
     std::byte *region = nullptr;
     std::uint64_t region_length = 0;
-    void *context = nullptr; // op_context of writes to the region
+    std::uint64_t region_used = 0; // by writes that were more than a slot's payload
+    void *context = nullptr;       // op_context of writes to the region
     ofi::Cntr *remote_write_counter = nullptr;
     std::atomic<bool> open{false}; // slots may be consumed: the peer is attached and has kept the rules
     bool ended = false;            // the peer will publish nothing more
@@ -50,7 +53,7 @@ struct Receiver {
     ofi::Cntr *remote_read_counter = nullptr;
     Endpoint *endpoint = nullptr;
     std::byte *bounce = nullptr;
-    SharedMemory segment;
+    OwnSegment segment;
     bool keeps_segment = false; // FI_OPT_VMA_KEEP_REGION
 
     // A message that takes more than one step.
@@ -62,7 +65,7 @@ struct Receiver {
     } current;
 
     // 0 or a negative fi_errno.
-    int create(std::uint64_t region_bytes) noexcept;
+    int create(std::uint64_t region_bytes, std::shared_ptr<LinkSegments> kept) noexcept;
 
     // A write to the region; the bytes are in place when it returns true. False: it lies.
     bool apply_region(const SlotHeader &header, std::uint64_t &length) noexcept
@@ -77,7 +80,10 @@ struct Receiver {
         Direct direct;
         std::memcpy(&direct, slots.payload(), sizeof direct);
         length = direct.length;
-        return header.addr <= region_length && length <= region_length - header.addr;
+        if (header.addr > region_length || length > region_length - header.addr)
+            return false;
+        region_used = std::max(region_used, header.addr + length);
+        return true;
     }
 
     // Carries out the slot in front, and leaves completions in the queue. `later` leaves the slot where it is.

@@ -14,12 +14,12 @@
 
 #include "core/fifo.hpp"
 #include "core/spinlock.hpp"
+#include "local/cm/link_segments.hpp"
 #include "local/doorbell.hpp"
 #include "local/layout.hpp"
 #include "local/msg/bounce.hpp"
 #include "local/msg/slots.hpp"
 #include "local/pacing.hpp"
-#include "local/segment.hpp"
 #include "rdma/fi_ext_vma.h"
 #include "vma/pacer.hpp"
 
@@ -79,7 +79,7 @@ struct RemoteKey {
 
 // What a peer's endpoint gives of itself: our end of the connection.
 struct PeerMemory {
-    Mapping segment;
+    SegmentUse segment;                     // mapped
     std::shared_ptr<PeerDoorbell> doorbell; // for slots
     std::uint32_t bit = 0;                  // in it
     std::uint64_t region_length = 0;
@@ -274,7 +274,7 @@ private:
     Endpoint *endpoint_ = nullptr;
     std::unique_ptr<RemoteKey[]> keys_; // kKeys of them
     unsigned next_key_ = 0;             // the one to overwrite next
-    Mapping segment_;                   // the peer's
+    SegmentUse segment_;                // the peer's
 };
 
 } // namespace vma::local

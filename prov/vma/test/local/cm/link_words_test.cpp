@@ -276,7 +276,7 @@ void a_guests_word_says_nothing(void **)
     LinkMessage asked = request(m.address);
     int fds[local::kOfferFdCount] = {};
     assert_int_equal(local::Endpoint::from(ep).make_offer(asked.offer, fds, 4711), 0);
-    asked.brings = local::kBringsDoorbell;
+    asked.brings = local::kBringsSegment | local::kBringsDoorbell;
     asked.tcp_socket = local::inode_of(m.tcp.client.get());
     asked.word = word_for(mark, of(asked, local::inode_of(raw.fd.get())));
     raw.send(message(MessageType::hello));
