@@ -6,6 +6,7 @@
 #ifndef FI_EXT_VMA_H
 #define FI_EXT_VMA_H
 
+#include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -221,13 +222,23 @@ struct fi_vma_warm {
  * is given away with which the peer could use or keep the connection.
  *
  * fi_setopt only, before fi_connect() or fi_accept(): optval is an int, the descriptor of an established TCP socket,
- * which stays the program's and must be open until fi_accept() has returned, or until FI_CONNECTED or the error that
- * fi_connect() ends with, as what it asks may be asked again. fi_accept() fails with -FI_EACCES, and fi_connect()
- * ends with the error FI_EACCES or FI_ECONNREFUSED, where the peer doesn't show it. Errors: -FI_EINVAL
- * (length of optval, no TCP socket), -FI_ENOTCONN, -FI_ENOENT (no process of this
- *     network namespace has the other end), -FI_EOPBADSTATE (connected already), another negative errno where the kernel can't be asked.
+ * or a struct fi_vma_tcp_socket, which spares asking the kernel for what the program knows. The descriptor stays the
+ * program's and must be open until fi_accept() has returned, or until FI_CONNECTED or the error that fi_connect() ends
+ * with, as what it asks may be asked again. fi_accept() fails with -FI_EACCES, and fi_connect() ends with the error
+ * FI_EACCES or FI_ECONNREFUSED, where the peer doesn't show it. Errors: -FI_EINVAL (length of optval, no TCP socket, no
+ * network), -FI_ENOTCONN, -FI_ENOENT (no process of this network namespace has the other end), -FI_EOPBADSTATE
+ * (connected already), another negative errno where the kernel can't be asked.
  */
 #define FI_OPT_VMA_TCP_SOCKET (FI_VMA_SPECIFIC | 0x564d0022)
+
+/* Where it is wrong the endpoint is not connected, as the two ends don't find each other. */
+struct fi_vma_tcp_socket {
+    int fd;
+    uint32_t unused;
+    uint64_t network;          /* SO_NETNS_COOKIE of the socket; not 0 */
+    struct sockaddr_in6 local; /* addresses of IPv4 are v4-mapped */
+    struct sockaddr_in6 peer;
+};
 
 /*
  * FI_OPT_VMA_LINK (local device): a way to a process that the directory of names does not lead to, another user's

@@ -102,8 +102,10 @@ void make_offer(Stream &s)
 // From here on only a process that has the connection's other end can be at the endpoint's.
 bool stand_beside(const Stream &s, int fd)
 {
+    const fi_vma_tcp_socket socket = {fd, 0, s.addresses.network, s.addresses.local, s.addresses.peer};
+    const std::size_t size = socket.network != 0 ? sizeof socket : sizeof fd;
     const int error =
-        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &fd, sizeof fd);
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &socket, size);
     if (error == 0)
         return true;
     const bool gone = error == -ENOENT || error == -ENOTCONN || error == -EBADF; // the peer's process, or the socket

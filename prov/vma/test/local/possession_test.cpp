@@ -15,6 +15,7 @@
 #include "local/cm/directory.hpp"
 #include "local/cm/message.hpp"
 #include "local/cm/possession.hpp"
+#include "local/msg/endpoint.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -39,7 +40,7 @@ TcpEnd end_of(const UniqueFd &socket)
 {
     SockDiag kernel;
     TcpEnd end{};
-    assert_int_equal(end.assign(socket.get(), kernel), 0);
+    assert_int_equal(end.assign(socket.get(), nullptr, kernel), 0);
     return end;
 }
 
@@ -65,12 +66,12 @@ void one_that_nobody_has_is_not_named(void **)
     TcpEnd end{};
     TcpPair tcp;
     tcp.client.reset();
-    assert_int_equal(end.assign(tcp.server.get(), kernel), -FI_ENOENT);
+    assert_int_equal(end.assign(tcp.server.get(), nullptr, kernel), -FI_ENOENT);
     const UniqueFd fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    assert_int_equal(end.assign(fresh.get(), kernel), -FI_ENOTCONN);
+    assert_int_equal(end.assign(fresh.get(), nullptr, kernel), -FI_ENOTCONN);
     const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-    assert_int_equal(end.assign(event.get(), kernel), -FI_EINVAL);
-    assert_int_equal(end.assign(-1, kernel), -FI_EBADF);
+    assert_int_equal(end.assign(event.get(), nullptr, kernel), -FI_EINVAL);
+    assert_int_equal(end.assign(-1, nullptr, kernel), -FI_EBADF);
 }
 
 void the_kernel_names_the_end_of_a_link(void **)
@@ -293,6 +294,22 @@ void what_the_option_takes(void **)
     assert_int_equal(
         fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &small, sizeof small),
         -FI_EINVAL);
+    const TcpPair tcp;
+    local::TcpAddresses known{};
+    assert_int_equal(local::read_tcp_addresses(tcp.client.get(), known), 0);
+    const auto tell = [ep, &tcp](const local::TcpAddresses &addresses) {
+        const fi_vma_tcp_socket told = {tcp.client.get(), 0, addresses.network, addresses.local, addresses.peer};
+        return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &told, sizeof told);
+    };
+    assert_int_equal(tell(known), 0);
+    assert_int_equal(local::Endpoint::from(ep).cm.tcp->other_end, number_of(tcp.server));
+    local::TcpAddresses wrong = known;
+    std::swap(wrong.local, wrong.peer);
+    wrong.peer.sin6_port = known.peer.sin6_port;
+    assert_int_equal(tell(wrong), -FI_ENOENT);
+    wrong = known;
+    wrong.network = 0;
+    assert_int_equal(tell(wrong), -FI_EINVAL);
     close_all({&ep->fid});
 }
 

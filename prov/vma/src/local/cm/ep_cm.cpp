@@ -275,10 +275,14 @@ int cm_open(Endpoint &endpoint, const fi_info *info) noexcept
 
 int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) noexcept
 {
-    int socket = -1;
-    if (value == nullptr || length != sizeof socket)
+    fi_vma_tcp_socket given{};
+    const bool has_addresses = length == sizeof given;
+    if (value == nullptr || (length != sizeof given.fd && !has_addresses))
         return -FI_EINVAL;
-    std::memcpy(&socket, value, sizeof socket);
+    std::memcpy(&given, value, length); // the descriptor is first
+    const TcpAddresses known = {given.local, given.peer, given.network};
+    if (has_addresses && known.network == 0)
+        return -FI_EINVAL;
     if (endpoint.domain().fabric.orphaned())
         return -FI_EOPBADSTATE;
     const std::lock_guard guard(manager(endpoint).mutex());
@@ -286,7 +290,8 @@ int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) n
     if (cm.phase != Phase::idle && cm.phase != Phase::requested)
         return -FI_EOPBADSTATE;
     std::unique_ptr<TcpEnd> tcp(new (std::nothrow) TcpEnd{});
-    const int error = tcp ? tcp->assign(socket, manager(endpoint).sock_diag) : -FI_ENOMEM;
+    const int error =
+        tcp ? tcp->assign(given.fd, has_addresses ? &known : nullptr, manager(endpoint).sock_diag) : -FI_ENOMEM;
     if (error == 0)
         cm.tcp = std::move(tcp);
     return error;

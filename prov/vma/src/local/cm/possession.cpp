@@ -71,7 +71,7 @@ bool says(const char *text, const Entry &wanted) noexcept
 
 } // namespace
 
-int TcpEnd::assign(int tcp_socket, SockDiag &kernel) noexcept
+int TcpEnd::assign(int tcp_socket, const TcpAddresses *known, SockDiag &kernel) noexcept
 {
     struct stat status {
     };
@@ -79,13 +79,13 @@ int TcpEnd::assign(int tcp_socket, SockDiag &kernel) noexcept
         return -errno;
     if (!S_ISSOCK(status.st_mode))
         return -FI_EINVAL;
-    TcpAddresses addresses;
-    if (const int error = read_tcp_addresses(tcp_socket, addresses))
+    TcpAddresses asked;
+    if (const int error = known == nullptr ? read_tcp_addresses(tcp_socket, asked) : 0)
         return error;
     socket = tcp_socket;
     own_end = static_cast<SocketInode>(status.st_ino);
     device = std::uint64_t{major(status.st_dev)} << 20 | minor(status.st_dev);
-    return kernel.other_end_of_tcp(addresses, other_end, other_owner);
+    return kernel.other_end_of_tcp(known != nullptr ? *known : asked, other_end, other_owner);
 }
 
 core::UniqueFd make_voucher(int tcp_socket, SocketInode own_end_of_link) noexcept

@@ -17,7 +17,8 @@ struct TcpEnd {
     uid_t other_owner;     // the user whom the other end is of
 
     // 0, or a negative fi_errno: see SockDiag; -FI_ENOSYS where /proc can't tell what is in an epoll set.
-    int assign(int tcp_socket, SockDiag &kernel) noexcept;
+    // `known`: its addresses, or nullptr, then the kernel is asked. Who doesn't know them well finds nobody.
+    int assign(int tcp_socket, const TcpAddresses *known, SockDiag &kernel) noexcept;
 };
 
 // "Who has this TCP socket is at this end of the link". Empty with errno.
