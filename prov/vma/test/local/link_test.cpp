@@ -151,12 +151,14 @@ void an_offer_that_is_nonsense(void **)
     assert_true(answer.type == MessageType::reject && answer.reason == RejectReason::protocol);
 }
 
+// Its link is cut off, of which it reads the end once it reads.
 void one_that_asks_and_never_reads(void **)
 {
     Victim victim;
     int backlog = 1;
     assert_int_equal(fi_control(&victim.pep->fid, FI_BACKLOG, &backlog), 0);
     const Raw raw = victim.connect();
+    const int before = open_descriptors();
     raw.send(message(MessageType::hello));
     ofi::Address nobody = victim.address;
     nobody.set_port(1);
@@ -166,7 +168,14 @@ void one_that_asks_and_never_reads(void **)
         sent = raw.send_bytes(&asked, sizeof(asked), local::kOfferFdCount);
         victim.net.poll();
     }
-    assert_true(sent < 0 || raw.receive().type == MessageType::hello);
+    assert_true(sent < 0 && errno == EPIPE);
+    victim.net.poll();
+    assert_int_equal(open_descriptors(), before);
+    assert_true(raw.receive().type == MessageType::hello);
+    LinkMessage got;
+    while ((got = raw.receive()).type == MessageType::reject) {
+    }
+    assert_memory_equal(&got, &kNothing, sizeof got);
     victim.expect_alive();
 }
 

@@ -207,18 +207,25 @@ bool Link::is_nudged_already(const LinkMessage &message) const noexcept
            });
 }
 
+// Whoever sends may go on with the link, so it doesn't end here: its end is read, behind what the peer sent before.
+void Link::break_off() noexcept
+{
+    broken_ = true;
+    core::kernel::shutdown(socket_.get(), SHUT_RDWR);
+}
+
 bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
 {
     if (is_nudged_already(message))
         return true;
     if (waiting_.size() >= kMaxWaiting) {
         VMA_WARN(ep_ctrl, "process %d does not read its link: given up", static_cast<int>(peer_pid_));
-        broken_ = true;
+        break_off();
         return false;
     }
     const unsigned count = descriptors_of(message);
     if (guest() != 0 && count != 0) { // what is on its way to a guest counts against this user
-        broken_ = true;
+        break_off();
         return false;
     }
     Waiting &entry = waiting_.emplace_back();
@@ -251,7 +258,7 @@ bool Link::send(const LinkMessage &message, const int *fds) noexcept
             return true;
         if (sent == Sent::never) {
             VMA_DEBUG(ep_ctrl, "link to process %d: %s", static_cast<int>(peer_pid_), std::strerror(errno));
-            broken_ = true; // its end will be read
+            break_off();
             return false;
         }
         if (errno != EAGAIN)
@@ -289,7 +296,8 @@ void Link::flush() noexcept
                 manager_.retry_later(*this);
             return;
         }
-        broken_ = sent == Sent::never;
+        if (sent == Sent::never)
+            break_off();
         waiting_.pop_front();
     }
     watch(EPOLLIN);

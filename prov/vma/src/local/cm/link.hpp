@@ -116,6 +116,7 @@ private:
     Sent send_now(const LinkMessage &message, const int *fds) noexcept;
     bool is_nudged_already(const LinkMessage &message) const noexcept;
     bool enqueue(const LinkMessage &message, const int *fds) noexcept;
+    void break_off() noexcept;
     bool check_peer() noexcept;
     void watch(std::uint32_t events) noexcept;
 
