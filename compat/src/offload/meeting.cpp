@@ -71,7 +71,7 @@ Name name_of(const Peer &connector, const sockaddr_in6 &from, const sockaddr_in6
     Name name;
     name.address.sun_family = AF_UNIX;
     char *const text = name.address.sun_path + 1;
-    const int n = snprintf(text, sizeof name.address.sun_path - 1, "vma3/t%llx.%x.%u.%u.%u",
+    const int n = snprintf(text, sizeof name.address.sun_path - 1, "vma4/t%llx.%x.%u.%u.%u",
                            static_cast<unsigned long long>(connector.cookie), connector.inode, ntohs(from.sin6_port),
                            ntohs(to.sin6_port), number);
     name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));

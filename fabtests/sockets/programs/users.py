@@ -56,7 +56,7 @@ def cookie_of(sock):
 
 
 def name_of(cookie, inode, source, target, number):
-    return f"vma3/t{cookie:x}.{inode:x}.{source}.{target}.{number}"
+    return f"vma4/t{cookie:x}.{inode:x}.{source}.{target}.{number}"
 
 
 def names_of(sock):
