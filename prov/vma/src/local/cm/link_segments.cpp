@@ -77,7 +77,11 @@ int SegmentUse::map(std::size_t size) noexcept
 
 OwnSegment::~OwnSegment()
 {
-    if (keeper_ && mapping)
+    if (!keeper_ || !mapping)
+        return;
+    if (fd && !was_offered_) // the peer has never heard of it
+        keeper_->drop(number_);
+    else
         keeper_->give_back(number_, std::move(mapping), used_);
 }
 

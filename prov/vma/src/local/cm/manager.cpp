@@ -286,7 +286,7 @@ Link *ConnectionManager::link_to(std::uint16_t port, bool *cached, int *error) n
 std::shared_ptr<LinkSegments> ConnectionManager::segments_of(std::uint16_t port) const noexcept
 {
     const auto known = link_by_port_.find(port);
-    return known != link_by_port_.end() ? known->second->segments() : nullptr;
+    return known != link_by_port_.end() && !known->second->is_broken() ? known->second->segments() : nullptr;
 }
 
 // A link without connections is kept for the next one, but not without end.

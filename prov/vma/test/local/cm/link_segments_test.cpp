@@ -247,6 +247,24 @@ void what_lies_far_behind_goes_back(void **)
     }
 }
 
+// An acceptance that fails before it is sent.
+void what_was_not_offered_is_not_kept(void **)
+{
+    const Kept kept;
+    std::unique_ptr<OwnSegment> one = kept.open();
+    std::uint64_t number = 0;
+    assert_int_equal(one->number_for(kept.owner, number), 0);
+    assert_true(number != 0);
+    one.reset();
+    assert_true(is_new(*kept.open()));
+    kept.use();
+    assert_int_equal(kept.tell(), 1);
+    one = kept.open(); // one that the peer has may be kept again
+    assert_false(is_new(*one));
+    one.reset();
+    assert_false(is_new(*kept.open()));
+}
+
 // Who has it from another link would not be heard of.
 void what_somebody_else_has_is_not_kept(void **)
 {
@@ -472,6 +490,7 @@ int main()
         cmocka_unit_test(so_many_are_kept),
         cmocka_unit_test(what_the_peer_has_stays_as_it_is),
         cmocka_unit_test(what_lies_far_behind_goes_back),
+        cmocka_unit_test(what_was_not_offered_is_not_kept),
         cmocka_unit_test(what_somebody_else_has_is_not_kept),
         cmocka_unit_test(a_link_that_has_ended_keeps_nothing),
         cmocka_unit_test(one_that_is_never_let_go_of_makes_room),
