@@ -42,12 +42,17 @@ Mapping::~Mapping()
         ::munmap(base_, size_);
 }
 
-int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcept
+std::size_t whole_pages(std::size_t size) noexcept
 {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    if (size == 0 || size > SIZE_MAX - page)
+    return size > SIZE_MAX - page ? 0 : (size + page - 1) / page * page;
+}
+
+int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcept
+{
+    size = whole_pages(size);
+    if (size == 0)
         return -FI_EINVAL;
-    size = (size + page - 1) / page * page;
     core::UniqueFd fd = core::make_memory(name, size, MFD_ALLOW_SEALING);
     if (!fd)
         return -errno;

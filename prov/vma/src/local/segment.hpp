@@ -44,6 +44,9 @@ struct SharedMemory {
     Mapping mapping;
 };
 
+// Bytes of the pages that `size` bytes need; 0 where they are more than can be said.
+std::size_t whole_pages(std::size_t size) noexcept;
+
 // Zeroed memory of `size` bytes, rounded up to pages, sealed. 0 or a negative fi_errno.
 int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcept;
 

@@ -58,7 +58,7 @@ int take_request(Endpoint &endpoint, fid_t handle)
     endpoint.cm.local = connection->local;
     endpoint.cm.peer = connection->peer;
     endpoint.cm.phase = Phase::requested;
-    if (connection->link != nullptr && !endpoint.domain().fabric.orphaned())
+    if (connection->link != nullptr)
         endpoint.cm.segments = connection->link->segments();
     return 0;
 }
@@ -268,7 +268,7 @@ int cm_open(Endpoint &endpoint, const fi_info *info) noexcept
     }
     if (error == 0)
         error = take_addresses(endpoint, *info);
-    if (error == 0 && !endpoint.domain().fabric.orphaned())
+    if (error == 0)
         endpoint.cm.segments = manager(endpoint).segments_of(endpoint.cm.peer.port());
     return error;
 }

@@ -47,7 +47,7 @@ struct CmState {
     bool by_guest_link = false;    // it was set
     std::uint64_t link_number = 0; // of the peer's process, where it was introduced
     // Of the link that it is going to be offered over, if that is known when it is opened. Without the lock, as only
-    // enable() takes it.
+    // enable() takes it, which leaves it alone in a child.
     std::shared_ptr<LinkSegments> segments;
     std::unique_ptr<Listener> port; // reserved by the passive endpoint that this one was made from
 

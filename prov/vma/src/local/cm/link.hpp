@@ -68,7 +68,7 @@ public:
 
     bool is_idle() const noexcept { return connections.empty() && waiting_.empty(); }
     bool is_initiator() const noexcept { return origin_.initiator; }
-    bool is_broken() const noexcept { return broken_; } // its end is still to be read
+    bool is_broken() const noexcept { return broken_; }            // its end is still to be read
     std::uint64_t guest() const noexcept { return origin_.guest; } // of its process; 0: the peer is this user's
     bool was_introduced() const noexcept { return origin_.introduced; }
     std::uint64_t order() const noexcept { return origin_.order; }

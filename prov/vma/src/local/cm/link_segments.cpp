@@ -4,7 +4,6 @@
 #include <cstring>
 #include <new>
 #include <sys/mman.h>
-#include <unistd.h>
 #include <utility>
 
 #include <rdma/fi_errno.h>
@@ -87,9 +86,7 @@ OwnSegment::~OwnSegment()
 
 int OwnSegment::open(std::shared_ptr<LinkSegments> keeper, std::size_t size, std::size_t cleared) noexcept
 {
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    size = (size + page - 1) / page * page;
-    if (keeper && keeper->take(size, mapping, number_)) {
+    if (keeper && keeper->take(whole_pages(size), mapping, number_)) {
         keeper_ = std::move(keeper);
         std::memset(mapping.data(), 0, cleared);
         return 0;
