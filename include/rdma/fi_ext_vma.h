@@ -48,6 +48,12 @@ extern "C" {
  */
 #define FI_OPT_VMA_PEER_REGION (FI_VMA_SPECIFIC | 0x564d0002)
 
+/*
+ * fi_getopt: optval is an int: 1 where the memory that this endpoint receives in is what an earlier connection of the
+ * same two processes has left, so that the way between them is short; else 0. -FI_EOPBADSTATE before fi_enable().
+ */
+#define FI_OPT_VMA_REUSED (FI_VMA_SPECIFIC | 0x564d0023)
+
 /* fi_getopt: optval is a size_t: the most bytes that one FI_INJECT write to the peer's region may have. */
 #define FI_OPT_VMA_REGION_INJECT (FI_VMA_SPECIFIC | 0x564d0003)
 

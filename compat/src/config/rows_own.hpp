@@ -16,7 +16,8 @@ inline constexpr Parameter kOwnRows[] = {
      .overrides = {{{Spec::kLatency, 1}, {Spec::kUltraLatency, 1}, {Spec::kMultiRing, 1}}},
      .text =
          "After how many sends and receives a connection leaves the kernel. Where nobody says it, and connections of a "
-         "process have ended lately before that was worth it, later ones wait longer, up to 16 times as long."},
+         "process have ended lately before that was worth it, later ones wait longer, up to 16 times as long; where "
+         "they went on between processes that had met before, a quarter as long."},
     {.name = "VMA_LIFT_AT_CONNECT",
      .label = "Lift At Connect (usec)",
      .field = &Params::lift_at_connect,

@@ -11,6 +11,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
@@ -79,6 +80,8 @@ void on_connected(fid_ep *endpoint)
     }
     s->told = true;
     s->was_accelerated = true;
+    if (!s->remote && !s->guest)
+        learn_about_peer(*s);
     tell_migration(*s);
     char name[kNameMax];
     VMA_LOG(kDetails, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",

@@ -3,6 +3,10 @@
 #include "compat/src/offload/offload_habit.hpp"
 
 #include <algorithm>
+#include <cstddef>
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/offload/connections.hpp"
@@ -14,11 +18,11 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint32_t kCallsAgain = 32;
-constexpr std::int64_t kMost = 1024; // calls of a connection that count
-constexpr std::int32_t kAll = 256;
-constexpr std::int32_t kCostShare = 8; // of one connection in the cost of the next
-constexpr std::int32_t kForget = 128;  // so that it is tried again
-constexpr std::int32_t kShare = 16;    // of one connection in what is expected of the next
+constexpr std::int64_t kMost = 1024;        // calls of a connection that count
+constexpr std::int32_t kCostShare = 4;      // of one connection in the cost of the next
+constexpr std::uint64_t kHelpersCalls = 16; // after which the helper threads' turns are over
+constexpr std::int32_t kForget = 128;       // so that it is tried again
+constexpr std::int32_t kShare = 16;         // of one connection in what is expected of the next
 
 OffloadHabit &habit_of(const Stream &s)
 {
@@ -32,29 +36,36 @@ bool learns(const Stream &s)
 
 } // namespace
 
+void OffloadHabit::learn_peer(bool known)
+{
+    const LockGuard guard(lock_);
+    unmet_ += ((known ? 0 : kAll) - unmet_) / kCostShare;
+}
+
 void OffloadHabit::learn_cost(bool shared)
 {
     const LockGuard guard(lock_);
     shared_ += ((shared ? kAll : 0) - shared_) / kCostShare;
 }
 
-void OffloadHabit::ended(std::uint64_t calls, std::uint32_t first)
+void OffloadHabit::ended(std::uint64_t calls, std::uint32_t usual)
 {
-    if (calls < first)
+    if (calls < shortest(usual))
         return;
     const LockGuard guard(lock_);
     shared_ -= shared_ / kForget;
     const auto counted = static_cast<std::int64_t>(std::min<std::uint64_t>(calls, kMost));
     const std::int64_t cost = shared_ > kAll / 2 ? kSharedCost : kCost;
-    std::size_t best = 0;
+    const std::size_t least = unmet_ > kAll / 2 ? kBegin : 0;
+    std::size_t best = least;
     for (std::size_t i = 0; i < kChoices; ++i) {
-        const std::int64_t wait = std::int64_t{first} << i;
+        const std::int64_t wait = std::int64_t{shortest(usual)} << i;
         const std::int64_t gain = counted < wait ? 0 : counted - wait - cost;
         gains_[i] += (static_cast<std::int32_t>(gain) * kShare - gains_[i]) / kShare;
-        if (gains_[i] > gains_[best])
+        if (i > least && gains_[i] > gains_[best])
             best = i;
     }
-    doublings_.store(static_cast<std::uint32_t>(best), std::memory_order_relaxed);
+    choice_.store(static_cast<std::uint32_t>(best), std::memory_order_relaxed);
 }
 
 std::uint32_t calls_before_offload(const Stream &s)
@@ -62,7 +73,16 @@ std::uint32_t calls_before_offload(const Stream &s)
     const std::uint32_t calls = config::params().lift_after;
     if (s.let_go) [[unlikely]]
         return std::max(calls, kCallsAgain);
-    return learns(s) ? calls << habit_of(s).doublings() : calls;
+    return learns(s) ? habit_of(s).wait(calls) : calls;
+}
+
+void learn_about_peer(const Stream &s)
+{
+    int reused = 0;
+    std::size_t size = sizeof reused;
+    if (learns(s) &&
+        fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REUSED), &reused, &size) == 0)
+        habit_of(s).learn_peer(reused != 0);
 }
 
 void note_end_of_stream(const Stream &s)
@@ -72,8 +92,7 @@ void note_end_of_stream(const Stream &s)
     const stats::Counters &counted = record_of(s).now;
     const std::uint64_t calls = stats::get(counted.rx.packets) + stats::get(counted.tx.packets) +
                                 stats::get(counted.rx.os_packets) + stats::get(counted.tx.os_packets);
-    if (s.was_accelerated &&
-        calls >= 2 * std::uint64_t{config::params().lift_after}) // the helper threads' turns are over
+    if (s.was_accelerated && calls >= std::uint64_t{calls_before_offload(s)} + kHelpersCalls)
         habit_of(s).learn_cost(s.receive_spins.by_many_turns());
     habit_of(s).ended(calls, config::params().lift_after);
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Connections that end while they leave the kernel, or just before or behind: each carries some exchanges, and is
 // closed at once.
+//   short_connections ... [FEWEST MOST]
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -12,8 +14,11 @@ using namespace fabtest;
 namespace {
 
 constexpr int kConnections = 400;
-constexpr int kFewest = 14; // exchanges: VMA_LIFT_AFTER is 32 calls
-constexpr int kMost = 24;
+// Exchanges: VMA_LIFT_AFTER is 32 calls.
+struct Lengths {
+    int fewest = 14;
+    int most = 24;
+};
 
 void serve(int fd)
 {
@@ -39,13 +44,16 @@ void ask(int fd, int exchanges)
 int main(int argc, char **argv)
 {
     Peer me = parse_peer(&argc, argv);
+    Lengths lengths;
+    if (argc == 3)
+        lengths = {std::atoi(argv[1]), std::atoi(argv[2])};
     me.open_listener();
     for (int i = 0; i < kConnections; ++i) {
         const int fd = me.connect_plain();
         if (me.server)
             serve(fd);
         else
-            ask(fd, kFewest + i % (kMost - kFewest + 1));
+            ask(fd, lengths.fewest + i % (lengths.most - lengths.fewest + 1));
         must(::close(fd), "close");
     }
     return 0;

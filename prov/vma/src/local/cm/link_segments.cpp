@@ -88,6 +88,7 @@ int OwnSegment::open(std::shared_ptr<LinkSegments> keeper, std::size_t size, std
 {
     if (keeper && keeper->take(whole_pages(size), mapping, number_)) {
         keeper_ = std::move(keeper);
+        was_kept_ = true;
         std::memset(mapping.data(), 0, cleared);
         return 0;
     }

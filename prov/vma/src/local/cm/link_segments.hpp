@@ -87,6 +87,7 @@ public:
     // Nobody keeps it from here on; its memory is another's to end.
     void release() noexcept;
     void used_to(std::size_t offset) noexcept { used_ = offset; } // as far as is known
+    bool was_kept() const noexcept { return was_kept_; }          // open() found one
 
     core::UniqueFd fd; // to be sent; none once the peer has it
     Mapping mapping;
@@ -94,6 +95,7 @@ public:
 private:
     std::shared_ptr<LinkSegments> keeper_;
     std::uint64_t number_ = 0;
+    bool was_kept_ = false;
     bool was_offered_ = false; // somebody may have it of whose end nobody will hear, unless there is a keeper
     std::size_t used_ = SIZE_MAX;
 };

@@ -255,10 +255,7 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
     case FI_OPT_CM_DATA_SIZE:
         return ofi::give_option<std::size_t>(256, value, length);
     case FI_OPT_VMA_REGION:
-        if (!enabled_)
-            return -FI_EOPBADSTATE;
-        return ofi::give_option(
-            fi_vma_region{region_bytes_ ? receiver.region : nullptr, region_bytes_, FI_VMA_REGION_KEY}, value, length);
+        return enabled_ ? ofi::give_option(own_region(), value, length) : -FI_EOPBADSTATE;
     case FI_OPT_VMA_KEEP_REGION:
         if (!enabled_)
             return -FI_EOPBADSTATE;
@@ -267,6 +264,8 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
                                 length);
     case FI_OPT_VMA_PEER_REGION:
         return attached_ ? ofi::give_option<std::size_t>(sender.region_length(), value, length) : -FI_ENOTCONN;
+    case FI_OPT_VMA_REUSED:
+        return enabled_ ? ofi::give_option<int>(receiver.segment.was_kept() ? 1 : 0, value, length) : -FI_EOPBADSTATE;
     case FI_OPT_VMA_REGION_INJECT:
         return ofi::give_option<std::size_t>(kMaxRegion, value, length);
     case FI_OPT_VMA_PLACE:

@@ -110,6 +110,10 @@ public:
     std::uint32_t guest_bit = 0;    // there
 
 private:
+    fi_vma_region own_region() const noexcept
+    {
+        return {region_bytes_ != 0 ? receiver.region : nullptr, region_bytes_, FI_VMA_REGION_KEY};
+    }
     friend struct Queue;
     int use_guest_doorbell(std::uint64_t guest_link, uid_t user) noexcept;
     int check_offer(const EndpointOffer &peer) const noexcept;
