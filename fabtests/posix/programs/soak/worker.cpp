@@ -144,6 +144,15 @@ std::size_t count(const std::map<std::string, std::size_t> &descriptors)
     return all;
 }
 
+int threads_now()
+{
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    while (std::getline(status, line) && line.rfind("Threads:", 0) != 0)
+        ;
+    return std::atoi(line.c_str() + std::strlen("Threads:"));
+}
+
 void check_nothing_left(bool vma, std::size_t descriptors_before)
 {
     const std::map<std::string, std::size_t> left = open_descriptors();
@@ -154,12 +163,13 @@ void check_nothing_left(bool vma, std::size_t descriptors_before)
         fail(-1, "everything is closed, and the process still has TCP sockets:%s", all.c_str());
     if (count(left) > descriptors_before + (vma ? kOwnDescriptorsMost : 0))
         fail(-1, "%zu descriptors at the start, %zu at the end:%s", descriptors_before, count(left), all.c_str());
-    std::ifstream status("/proc/self/status");
-    std::string line;
-    while (std::getline(status, line) && line.rfind("Threads:", 0) != 0)
-        ;
-    const int threads = std::atoi(line.c_str() + std::strlen("Threads:"));
-    if (threads > (vma ? 2 : 1))
+    // A thread that has been joined may not have left the kernel yet.
+    const int most = vma ? 2 : 1;
+    const patience::Deadline deadline;
+    int threads = threads_now();
+    for (; threads > most && !deadline.over(); threads = threads_now())
+        ::usleep(1000);
+    if (threads > most)
         fail(-1, "%d threads at the end", threads);
 }
 
