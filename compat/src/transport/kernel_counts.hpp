@@ -15,7 +15,8 @@ class Stream;
 bool kernel_sent(const Stream &s, std::uint64_t &bytes);
 bool kernel_read(const Stream &s, std::uint64_t &bytes);
 
-// True also where the kernel doesn't tell.
+// True also where the kernel doesn't tell. Two system calls where they agree and nothing is on its way. `bytes`: what
+// the library itself has counted of calls that are over, so no more than there were.
 bool kernel_agrees_on_sent(const Stream &s, std::uint64_t bytes);
 bool kernel_agrees_on_read(const Stream &s, std::uint64_t bytes);
 
