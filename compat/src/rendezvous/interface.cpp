@@ -161,13 +161,13 @@ bool is_multicast_router(std::uint32_t interface, bool v4)
     const auto index = static_cast<std::int32_t>(interface);
     add(q, NETCONFA_IFINDEX, &index, sizeof index);
     const std::size_t length = ask(q.header, answer);
-    std::int32_t forwards = 1;
-    each_attribute(answer, length, RTM_NEWNETCONF, NLMSG_LENGTH(NLMSG_ALIGN(sizeof q.message)),
-                   [&forwards](unsigned type, const char *value, std::size_t size) {
-                       if (type == NETCONFA_MC_FORWARDING && size >= sizeof forwards)
-                           memcpy(&forwards, value, sizeof forwards);
-                   });
-    return forwards != 0;
+    std::int32_t forwards = 0; // of IPv6 a kernel without CONFIG_IPV6_MROUTE says nothing, as it routes none
+    const bool told = each_attribute(answer, length, RTM_NEWNETCONF, NLMSG_LENGTH(NLMSG_ALIGN(sizeof q.message)),
+                                     [&forwards](unsigned type, const char *value, std::size_t size) {
+                                         if (type == NETCONFA_MC_FORWARDING && size >= sizeof forwards)
+                                             memcpy(&forwards, value, sizeof forwards);
+                                     });
+    return !told || forwards != 0;
 }
 
 std::uint32_t chosen_interface(int level, const void *value, socklen_t len)

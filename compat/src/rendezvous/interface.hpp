@@ -21,7 +21,7 @@ struct GroupRoute {
 // IP_MULTICAST_IF, 0 none. False: there is no way.
 bool find_group_route(const in6_addr &group, const in6_addr &from, std::uint32_t through, GroupRoute &out);
 
-// A routing daemon of this host gets what leaves by the interface (mc_forwarding); true if the kernel doesn't tell.
+// A routing daemon of this host gets what leaves by the interface (mc_forwarding); true if the kernel doesn't answer.
 bool is_multicast_router(std::uint32_t interface, bool v4);
 
 // That IP_MULTICAST_IF or IPV6_MULTICAST_IF would choose with this value; 0: none.
