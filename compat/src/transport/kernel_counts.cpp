@@ -60,38 +60,39 @@ template <typename Counter> bool read_pair(int fd, Counter counter, unsigned lon
     return false;
 }
 
-} // namespace
-
-namespace {
-
-// Is acknowledged as a byte; an acceptor's was before it counted.
-std::uint64_t count_syn(const Stream &s)
+// `unacknowledged` and `queued`: what SIOCOUTQ and SIOCINQ say.
+std::uint64_t sum_sent(const Stream &s, const tcp_info &info, int unacknowledged)
 {
-    return s.role == Role::kConnector ? 1 : 0;
+    const std::uint64_t syn =
+        s.role == Role::kConnector ? 1 : 0; // is acknowledged as a byte; an acceptor's was before it counted
+    return info.tcpi_bytes_acked + static_cast<std::uint64_t>(unacknowledged) - syn;
 }
 
-// What `counter` says behind `request` has grown meanwhile, if anything: together they say no less than what was sent,
-// and `counter` without what is queued no less than what was read. False: the kernel doesn't tell.
+std::uint64_t sum_read(const tcp_info &info, int queued)
+{
+    return info.tcpi_bytes_received - count_fin(info) - static_cast<std::uint64_t>(queued);
+}
+
+// What TCP_INFO counts has grown since the queue was asked for, if it has changed: sum_sent() is no less than what was
+// sent then, sum_read() no less than what was read. False: the kernel doesn't tell.
 bool ask_once(const Stream &s, unsigned long request, tcp_info &info, int &queued)
 {
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     return s.port == nullptr && libc::real.ioctl(fd, request, &queued) == 0 && read_info(fd, info);
 }
 
-bool was_sent_at_most(const Stream &s, std::uint64_t bytes)
+bool surely_sent(const Stream &s, std::uint64_t bytes)
 {
     tcp_info info;
     int unacknowledged = 0;
-    return ask_once(s, SIOCOUTQ, info, unacknowledged) &&
-           info.tcpi_bytes_acked + static_cast<std::uint64_t>(unacknowledged) - count_syn(s) == bytes;
+    return ask_once(s, SIOCOUTQ, info, unacknowledged) && sum_sent(s, info, unacknowledged) == bytes;
 }
 
-bool was_read_at_most(const Stream &s, std::uint64_t bytes)
+bool surely_read(const Stream &s, std::uint64_t bytes)
 {
     tcp_info info;
     int queued = 0;
-    return ask_once(s, SIOCINQ, info, queued) &&
-           info.tcpi_bytes_received - count_fin(info) - static_cast<std::uint64_t>(queued) == bytes;
+    return ask_once(s, SIOCINQ, info, queued) && sum_read(info, queued) == bytes;
 }
 
 } // namespace
@@ -103,7 +104,7 @@ bool kernel_sent(const Stream &s, std::uint64_t &bytes)
     if (s.port != nullptr || !read_pair(s.any_fd.load(std::memory_order_relaxed), &tcp_info::tcpi_bytes_acked, SIOCOUTQ,
                                         info, unacknowledged))
         return false;
-    bytes = info.tcpi_bytes_acked + static_cast<std::uint64_t>(unacknowledged) - count_syn(s);
+    bytes = sum_sent(s, info, unacknowledged);
     return true;
 }
 
@@ -114,7 +115,7 @@ bool kernel_read(const Stream &s, std::uint64_t &bytes)
     if (s.port != nullptr ||
         !read_pair(s.any_fd.load(std::memory_order_relaxed), &tcp_info::tcpi_bytes_received, SIOCINQ, info, queued))
         return false;
-    bytes = info.tcpi_bytes_received - count_fin(info) - static_cast<std::uint64_t>(queued);
+    bytes = sum_read(info, queued);
     return true;
 }
 
@@ -156,13 +157,13 @@ bool agrees(const Stream &s, const char *what, std::uint64_t kernel, std::uint64
 bool kernel_agrees_on_sent(const Stream &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
-    return was_sent_at_most(s, bytes) || !kernel_sent(s, counted) || agrees(s, "sent", counted, bytes);
+    return surely_sent(s, bytes) || !kernel_sent(s, counted) || agrees(s, "sent", counted, bytes);
 }
 
 bool kernel_agrees_on_read(const Stream &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
-    return was_read_at_most(s, bytes) || !kernel_read(s, counted) || agrees(s, "read", counted, bytes);
+    return surely_read(s, bytes) || !kernel_read(s, counted) || agrees(s, "read", counted, bytes);
 }
 
 void note_uncounted(Stream &s)
