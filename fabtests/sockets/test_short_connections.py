@@ -33,5 +33,11 @@ def test_who_has_met_waits_less(run):
         assert min(told) >= 32 > min(learns)
 
 
+def test_who_has_met_leaves_before_the_first_byte(run):
+    """Where that would have gained most, and nobody has said anything of it."""
+    for told, learns in zip(accelerated_after(run, 40, 40, VMA_LIFT_AT_CONNECT="0"), accelerated_after(run, 40, 40), strict=True):
+        assert min(told) > 0 == min(learns)
+
+
 def test_by_the_kernel(run):
     peers.run_both(run, pairing.KERNEL, PROGRAM)

@@ -38,6 +38,7 @@ struct Params {
     bool select_poll_gives_way; // likewise
     bool ring_per_set;          // likewise of `ring_logic_rx`: each epoll set has one
     bool offload_learns;        // likewise of `lift_after`: how long connections live decides
+    bool first_learns;          // and whether they are accelerated before their first byte
     bool opens_early;           // likewise of the next two: connect() and accept() open the provider, and no send
     std::uint32_t lift_at_connect;        // VMA_LIFT_AT_CONNECT: microseconds that a first call waits; 0: none does
     std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel

@@ -79,6 +79,8 @@ namespace {
     params.select_poll_gives_way = params.select_poll < 0 && variable("VMA_SELECT_POLL") == nullptr;
     params.ring_per_set = no_profile && variable("VMA_RING_ALLOCATION_LOGIC_RX") == nullptr && !params.socketxtreme;
     params.offload_learns = no_profile && variable("VMA_LIFT_AFTER") == nullptr;
+    // However few descriptors there are: by the time that something was learned, the library's own are open.
+    params.first_learns = params.offload_learns && variable("VMA_LIFT_AT_CONNECT") == nullptr;
     if (params.socketxtreme) { // the program polls, and its packets are the device's
         preset(params.rx_wre, "VMA_RX_WRE", 16000, 1024);
         preset(params.gro_streams_max, "VMA_GRO_STREAMS_MAX", 32, 0);

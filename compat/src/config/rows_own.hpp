@@ -28,7 +28,8 @@ inline constexpr Parameter kOwnRows[] = {
      .text = "Connections within the host, of processes that both have it, are accelerated before their first byte: "
              "their first call waits for that, or connect() where the server speaks first, at most so long. 0: no call "
              "waits, and the first messages go by the kernel. It is 0 where RLIMIT_NOFILE is less than 256, and where "
-             "VMA_LIFT_AFTER alone is set."},
+             "VMA_LIFT_AFTER alone is set. Where nobody says either, a process does so with those connections that "
+             "would have gained by it lately, and at most for a millisecond."},
     {.name = "VMA_IDLE_STREAMS",
      .label = "Idle Streams",
      .field = &Params::idle_streams,

@@ -21,10 +21,15 @@ struct Refusal {
     std::int64_t pause_ns = 0; // 0: free
 };
 
-struct Connections {
-    // Of those that are made, and of those that are accepted. Each has a lock of its own.
+// Of those that are made, and of those that are accepted. Each has a lock of its own.
+struct Habits {
     OffloadHabit made;
     OffloadHabit accepted;
+};
+extern constinit Habits g_habits;
+
+// All of it is zero at the start, so that no page of it is read from the library's file.
+struct Connections {
     // Offload lock; whether any is open is read without.
     StreamRoom room;
     Refusal refusals[64];

@@ -80,6 +80,7 @@ void on_connected(fid_ep *endpoint)
     }
     s->told = true;
     s->was_accelerated = true;
+    s->left_after = s->operations.load(std::memory_order_relaxed);
     if (!s->remote && !s->guest)
         learn_about_peer(*s);
     tell_migration(*s);

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "compat/src/base/clock.hpp"
+#include "compat/src/config/cpu_list.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
@@ -18,6 +19,7 @@
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/when_left.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/offload/stream.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/table/calls.hpp"
@@ -29,14 +31,57 @@ namespace {
 
 constexpr std::int64_t kSlackNs = 50 * mux::kNanosPerMilli; // between a connector's connect() and its first call
 
-bool is_wanted()
+constexpr std::int64_t kHabitsPatienceNs = 1'000'000; // where VMA_LIFT_AT_CONNECT says nothing
+
+bool is_told()
 {
     return config::params().lift_at_connect != 0;
 }
 
+// Whether threads of this process run on one processor alone, which may be the other end's, too. Asked now and then, as
+// it may be changed, and of any thread. A hint.
+class OneProcessor
+{
+public:
+    bool is_all()
+    {
+        const std::uint32_t left = left_.load(std::memory_order_relaxed);
+        left_.store(left != 0 ? left - 1 : kConnections, std::memory_order_relaxed);
+        if (left == 0)
+            is_all_.store(ask(), std::memory_order_relaxed);
+        return is_all_.load(std::memory_order_relaxed);
+    }
+
+private:
+    static bool ask()
+    {
+        const libc::KeepErrno keep;
+        config::CpuMask mask;
+        auto *const words = reinterpret_cast<cpu_set_t *>(mask.words.data());
+        return ::sched_getaffinity(0, sizeof mask.words, words) == 0 && CPU_COUNT_S(sizeof mask.words, words) == 1;
+    }
+
+    static constexpr std::uint32_t kConnections = 64;
+    std::atomic<std::uint32_t> left_{0};
+    std::atomic<bool> is_all_{false};
+};
+constinit OneProcessor g_one_processor;
+
+bool is_habit(Role role)
+{
+    const OffloadHabit::First first = habitual_first(role);
+    return first == OffloadHabit::First::kAnywhere ||
+           (first == OffloadHabit::First::kOnSeveral && !g_one_processor.is_all());
+}
+
+bool is_wanted(const Stream &s)
+{
+    return is_told() || s.leaves_first;
+}
+
 std::int64_t patience_ns()
 {
-    return std::int64_t{1000} * config::params().lift_at_connect;
+    return is_told() ? std::int64_t{1000} * config::params().lift_at_connect : kHabitsPatienceNs;
 }
 
 // Until it says true, or it is too late. What it tries is another thread's for some 100 microseconds at a time.
@@ -52,6 +97,8 @@ template <typename Attempt> bool try_until(std::int64_t until, const Attempt &at
 
 bool open_words(std::int64_t until)
 {
+    if (offers_are_open()) [[likely]]
+        return !sandboxed();
     const libc::NotCancelled whole; // names of the dead are looked for with the lock
     bool open = false;
     const auto attempt = [&open] {
@@ -154,31 +201,35 @@ bool look_until(Stream &s, int fd, std::int64_t &until)
            !is_loading(Part::kProvider)) {
         const std::int64_t now = mux::now_ns();
         if (now >= until) {
-            VMA_LOG(kDebug, "fd=%d: waited in vain to be accepted before the first byte (VMA_LIFT_AT_CONNECT is %u)",
-                    fd, config::params().lift_at_connect);
+            VMA_LOG(kDebug, "fd=%d: waited in vain to be accepted before the first byte (for %lld us)", fd,
+                    static_cast<long long>(patience_ns() / 1000));
             return false;
         }
         const std::uint32_t generation = offers_generation();
         if (generation != seen && try_offload(s, fd, Offerer::kAcceptor)) {
             seen = generation;
-            until += mux::now_ns() - now; // it may have loaded the provider
+            until += is_told() ? mux::now_ns() - now : 0; // it may have loaded the provider
         } else
             ::sched_yield();
     }
     return true;
 }
 
-// One that leaves no offer in time is not waited for again, until it does.
-void look_at_first_call(Stream &s, int fd, std::int64_t &until)
+// One that leaves no offer in time is not waited for again, until it does. True: it was waited for, or has come.
+bool look_at_first_call(Stream &s, int fd, std::int64_t &until)
 {
     sockaddr_in6 peer = {};
     if (!read_address(fd, Side::kPeer, peer)) {
         s.used.store(false, std::memory_order_relaxed); // not connected yet
-        return;
+        return false;
     }
     const Mark acceptor = leaves_offers(peer.sin6_port);
-    if (acceptor.is_set() && !look_until(s, fd, until))
+    if (!acceptor.is_set())
+        return false;
+    const bool in_vain = !look_until(s, fd, until);
+    if (in_vain)
         acceptor.clear();
+    return in_vain || s.endpoint != nullptr;
 }
 
 // Whether the port is known for that already, so that the connector attaches in connect(). Its first call says it.
@@ -213,18 +264,32 @@ void wait_for_connector(Stream &s, bool speaks, std::int64_t until)
     }
 }
 
+// The port that the habit marked last (network order), 0 none. Of others the first that waits there in vain takes it
+// back. A hint.
+constinit std::atomic<in_port_t> g_marked{0};
+
+// The habit says otherwise now, so that nobody waits in vain.
+void unmark(int fd)
+{
+    in_port_t marked = g_marked.load(std::memory_order_relaxed);
+    sockaddr_in6 local = {};
+    if (marked != 0 && read_address(fd, Side::kLocal, local) && local.sin6_port == marked &&
+        g_marked.compare_exchange_strong(marked, 0, std::memory_order_relaxed))
+        leaves_offers(marked).clear();
+}
+
 } // namespace
 
 void begin_listening(int fd)
 {
     sockaddr_in6 local = {};
-    if (is_wanted() && open_words(mux::now_ns() + patience_ns()) && read_address(fd, Side::kLocal, local))
+    if (is_told() && open_words(mux::now_ns() + patience_ns()) && read_address(fd, Side::kLocal, local))
         leaves_offers(local.sin6_port).set();
 }
 
 void begin_connecting()
 {
-    if (!is_wanted())
+    if (!is_told() && !is_habit(Role::kConnector))
         return;
     const libc::KeepErrno keep;
     const std::int64_t now = mux::now_ns();
@@ -236,46 +301,64 @@ void offer_at_accept(Stream &s, int fd)
 {
     const std::int64_t now = mux::now_ns();
     const std::int64_t until = now + patience_ns();
-    if (!is_wanted() || !open_words(until))
-        return;
+    s.leaves_first = is_habit(s.role);
+    if (!is_wanted(s))
+        return unmark(fd);
     sockaddr_in6 local = {};
-    if (read_address(fd, Side::kLocal, local))
+    if (!open_words(until) || !read_address(fd, Side::kLocal, local))
+        return;
+    if (is_told())
         leaves_offers(local.sin6_port).set();
     // Whoever began to connect earlier waits no more.
     const std::int64_t began = generations().connecting_ns.load(std::memory_order_acquire);
-    if (now - began < patience_ns() + kSlackNs)
-        (void)try_until(until,
-                        [&s, fd] { return is_loading(Part::kProvider) || try_offload(s, fd, Offerer::kAcceptor); });
+    if (now - began >= patience_ns() + kSlackNs)
+        return;
+    (void)try_until(until, [&s, fd] { return is_loading(Part::kProvider) || try_offload(s, fd, Offerer::kAcceptor); });
+    s.offered_first = s.leaves_first && (s.cookie != 0 || s.endpoint != nullptr); // which may have taken it already
+    if (s.offered_first) { // later ones find it, and nobody waits while the provider is loaded
+        leaves_offers(local.sin6_port).set();
+        g_marked.store(local.sin6_port, std::memory_order_relaxed);
+    }
 }
 
 // What the acceptor sends comes before the first call of a connector that waits for it by poll() and its kin.
 void attach_in_connect(Stream &s, int fd, in_port_t port)
 {
-    if (!is_wanted() || s.pinned.load(std::memory_order_relaxed) || s.used.load(std::memory_order_relaxed) ||
+    s.leaves_first = is_habit(s.role);
+    if (!is_wanted(s) || s.pinned.load(std::memory_order_relaxed) || s.used.load(std::memory_order_relaxed) ||
         !leaves_offers(port).is_set() || !speaks_first(port).is_set())
         return;
     sockaddr_in6 peer = {};
     if (!read_address(fd, Side::kPeer, peer) || !g_where_servers_speak.connectors.tries_again())
         return; // not connected yet, or discouraged
     std::int64_t until = mux::now_ns() + patience_ns();
-    if (!look_until(s, fd, until))
-        g_where_servers_speak.connectors.note();
+    if (look_until(s, fd, until))
+        return;
+    g_where_servers_speak.connectors.note();
+    if (!s.leaves_first)
+        return;
+    learn_about_first(s, patience_ns());
+    s.leaves_first = false; // once is enough
 }
 
 // A receive waits for bytes as it would have, and is woken. An acceptor that sends waits while its peer is attaching,
 // which may not have made its first call yet, or may be about to, in connect().
 void await_offload(Stream &s, int fd, bool receives)
 {
-    if (s.used.exchange(true, std::memory_order_relaxed) || !is_wanted() || s.pinned.load(std::memory_order_relaxed))
+    if (s.used.exchange(true, std::memory_order_relaxed) || !is_wanted(s) || s.pinned.load(std::memory_order_relaxed))
+        return;
+    if (!is_told() && !is_habit(s.role)) // any more: of many that were connected at a time some waited in vain
         return;
     const libc::KeepErrno keep;
-    std::int64_t until = mux::now_ns() + patience_ns();
+    const std::int64_t began = mux::now_ns();
+    std::int64_t until = began + patience_ns();
     const bool accepted = s.role == Role::kAcceptor;
     const bool speaks = accepted && is_known_speaker(s, receives);
-    if (s.role == Role::kConnector)
-        look_at_first_call(s, fd, until);
+    const bool looked = s.role == Role::kConnector && look_at_first_call(s, fd, until);
     if (!receives)
         wait_for_connector(s, speaks, until);
+    if (s.leaves_first && (looked || (accepted && !receives)))
+        learn_about_first(s, mux::now_ns() - began);
 }
 
 // The helper thread was sooner than the first call. Before the peer has said READY that would go by the kernel, and the
@@ -291,7 +374,7 @@ void await_ready(Stream &s, int fd)
         return;
     }
     await_offload(s, fd, false);
-    if (is_wanted() && s.endpoint != nullptr && !s.pinned.load(std::memory_order_relaxed) && !sends_by_endpoint(s))
+    if (is_wanted(s) && s.endpoint != nullptr && !s.pinned.load(std::memory_order_relaxed) && !sends_by_endpoint(s))
         g_where_servers_speak.early.note(); // the peer receives in the kernel, or is stopped
 }
 

@@ -20,18 +20,24 @@ namespace {
 constexpr std::uint32_t kCallsAgain = 32;
 constexpr std::int64_t kMost = 1024;        // calls of a connection that count
 constexpr std::int32_t kCostShare = 4;      // of one connection in the cost of the next
+constexpr std::int64_t kInVainUs = 1000;    // what it costs that nobody takes offers
 constexpr std::uint64_t kHelpersCalls = 16; // after which the helper threads' turns are over
 constexpr std::int32_t kForget = 128;       // so that it is tried again
 constexpr std::int32_t kShare = 16;         // of one connection in what is expected of the next
 
-OffloadHabit &habit_of(const Stream &s)
+OffloadHabit &habit_of(Role role)
 {
-    return s.role == Role::kAcceptor ? g_connections.accepted : g_connections.made;
+    return role == Role::kAcceptor ? g_habits.accepted : g_habits.made;
 }
 
 bool learns(const Stream &s)
 {
     return config::params().offload_learns && !s.let_go;
+}
+
+void learn_gain(std::int32_t &average, std::int64_t gain)
+{
+    average += (static_cast<std::int32_t>(gain) * kShare - average) / kShare;
 }
 
 } // namespace
@@ -48,24 +54,91 @@ void OffloadHabit::learn_cost(bool shared)
     shared_ += ((shared ? kAll : 0) - shared_) / kCostShare;
 }
 
-void OffloadHabit::ended(std::uint64_t calls, std::uint32_t usual)
+void OffloadHabit::learn_waiting(bool in_sets)
 {
-    if (calls < shortest(usual))
-        return;
     const LockGuard guard(lock_);
+    in_sets_ += ((in_sets ? kAll : 0) - in_sets_) / kCostShare;
+}
+
+void OffloadHabit::learn_first(std::int64_t us)
+{
+    const LockGuard guard(lock_);
+    waits_.note(us);
+    if (waits_.leave_out()) {
+        first_.store(First::kNo, std::memory_order_relaxed);
+        first_if_asked_.store(First::kNo, std::memory_order_relaxed);
+    }
+}
+
+void OffloadHabit::learn_offer(bool taken)
+{
+    {
+        const LockGuard guard(lock_);
+        missed_ = taken ? 0 : missed_ + 1;
+        if (!taken && missed_ < kMissed)
+            return;
+        missed_ = 0;
+    }
+    learn_first(taken ? 0 : kInVainUs);
+}
+
+void OffloadHabit::learn_waits(std::int64_t calls, std::uint32_t usual)
+{
     shared_ -= shared_ / kForget;
-    const auto counted = static_cast<std::int64_t>(std::min<std::uint64_t>(calls, kMost));
-    const std::int64_t cost = shared_ > kAll / 2 ? kSharedCost : kCost;
-    const std::size_t least = unmet_ > kAll / 2 ? kBegin : 0;
+    in_sets_ -= in_sets_ / kForget;
+    const std::int64_t cost = is_shared() ? kSharedCost : kCost;
+    const std::size_t least = have_met() ? 0 : kBegin;
     std::size_t best = least;
     for (std::size_t i = 0; i < kChoices; ++i) {
         const std::int64_t wait = std::int64_t{shortest(usual)} << i;
-        const std::int64_t gain = counted < wait ? 0 : counted - wait - cost;
-        gains_[i] += (static_cast<std::int32_t>(gain) * kShare - gains_[i]) / kShare;
+        learn_gain(gains_[i], calls < wait ? 0 : calls - wait - cost);
         if (i > least && gains_[i] > gains_[best])
             best = i;
     }
     choice_.store(static_cast<std::uint32_t>(best), std::memory_order_relaxed);
+}
+
+OffloadHabit::First OffloadHabit::best_first() const
+{
+    const std::int64_t waits_gain = gains_[choice_.load(std::memory_order_relaxed)];
+    if (waits_.leave_out() || waits_in_sets())
+        return First::kNo;
+    if (calls_ - kSharedFirstCost * kShare > waits_gain)
+        return First::kAnywhere;
+    return !is_shared() && calls_ - kFirstCost * kShare > waits_gain ? First::kOnSeveral : First::kNo;
+}
+
+// Nothing is heard of those that stay on the kernel, while they may have met all the same.
+void OffloadHabit::count_untried(std::int64_t calls, std::uint32_t usual)
+{
+    const bool would_gain = best_first() != First::kNo && calls < wait(usual);
+    if (have_met())
+        untried_ = 0;
+    else if (would_gain || untried_ >= kUntried)
+        untried_ = (untried_ + 1) % (kUntried + kTries);
+}
+
+void OffloadHabit::ended(std::uint64_t calls, std::uint32_t usual)
+{
+    const LockGuard guard(lock_);
+    const auto counted = static_cast<std::int64_t>(std::min<std::uint64_t>(calls, kMost));
+    if (calls >= shortest(usual))
+        learn_waits(counted, usual);
+    learn_gain(calls_, counted);
+    waits_.connection_ended();
+    count_untried(counted, usual);
+    const First best = best_first();
+    first_if_asked_.store(best, std::memory_order_relaxed);
+    first_.store(have_met() || untried_ >= kUntried ? best : First::kNo, std::memory_order_relaxed);
+}
+
+void OffloadHabit::after_fork_in_child()
+{
+    lock_.reset();
+    unmet_ = kAll;
+    untried_ = 0;
+    first_.store(First::kNo, std::memory_order_relaxed);
+    choice_.store(std::max(choice_.load(std::memory_order_relaxed), kBegin), std::memory_order_relaxed);
 }
 
 std::uint32_t calls_before_offload(const Stream &s)
@@ -73,7 +146,21 @@ std::uint32_t calls_before_offload(const Stream &s)
     const std::uint32_t calls = config::params().lift_after;
     if (s.let_go) [[unlikely]]
         return std::max(calls, kCallsAgain);
-    return learns(s) ? habit_of(s).wait(calls) : calls;
+    return learns(s) ? habit_of(s.role).wait(calls) : calls;
+}
+
+OffloadHabit::First habitual_first(Role role)
+{
+    const OffloadHabit &habit = habit_of(role);
+    if (!config::params().first_learns)
+        return OffloadHabit::First::kNo;
+    return role == Role::kAcceptor ? habit.first_if_asked() : habit.first();
+}
+
+void learn_about_first(const Stream &s, std::int64_t waited_ns)
+{
+    if (config::params().first_learns)
+        habit_of(s.role).learn_first(waited_ns / 1000);
 }
 
 void learn_about_peer(const Stream &s)
@@ -82,25 +169,30 @@ void learn_about_peer(const Stream &s)
     std::size_t size = sizeof reused;
     if (learns(s) &&
         fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REUSED), &reused, &size) == 0)
-        habit_of(s).learn_peer(reused != 0);
+        habit_of(s.role).learn_peer(reused != 0);
 }
 
 void note_end_of_stream(const Stream &s)
 {
+    if (s.offered_first && s.used.load(std::memory_order_relaxed))
+        habit_of(s.role).learn_offer(s.was_accelerated);
     if (!learns(s) || &record_of(s) == &stats::g_nobodys.sink)
         return;
     const stats::Counters &counted = record_of(s).now;
     const std::uint64_t calls = stats::get(counted.rx.packets) + stats::get(counted.tx.packets) +
                                 stats::get(counted.rx.os_packets) + stats::get(counted.tx.os_packets);
-    if (s.was_accelerated && calls >= std::uint64_t{calls_before_offload(s)} + kHelpersCalls)
-        habit_of(s).learn_cost(s.receive_spins.by_many_turns());
-    habit_of(s).ended(calls, config::params().lift_after);
+    if (s.was_accelerated && calls >= s.left_after + kHelpersCalls) {
+        habit_of(s.role).learn_cost(s.receive_spins.by_many_turns());
+        if (s.role == Role::kConnector)
+            habit_of(s.role).learn_waiting((stats::get(counted.rx.poll_hit) | stats::get(counted.rx.poll_miss)) == 0);
+    }
+    habit_of(s.role).ended(calls, config::params().lift_after);
 }
 
 void offload_habits_after_fork_in_child()
 {
-    g_connections.made.after_fork_in_child();
-    g_connections.accepted.after_fork_in_child();
+    g_habits.made.after_fork_in_child();
+    g_habits.accepted.after_fork_in_child();
 }
 
 } // namespace vma::sock

@@ -235,6 +235,11 @@ Generations &generations()
     return words != nullptr ? *words : g_rendezvous.none;
 }
 
+bool offers_are_open()
+{
+    return g_directory.generations.load(std::memory_order_acquire) != nullptr;
+}
+
 std::uint32_t generations_id()
 {
     return g_directory.id;

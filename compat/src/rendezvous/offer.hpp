@@ -37,6 +37,7 @@ bool publish_offer(const Addresses &a, const Offer &offer);
 bool find_offer(const Addresses &a, Offer &out); // as seen from the acceptor: local and peer are swapped
 void remove_offer(const Addresses &a, bool as_acceptor);
 Generations &generations(); // words of nobody until open_offers()
+bool offers_are_open();     // one load
 // Theirs. Part of each name: who has other words is not to find it, as it doesn't hear of changes.
 std::uint32_t generations_id();
 std::uint32_t offers_generation(); // changes with each offer of this user; one load

@@ -108,6 +108,9 @@ void reset_stream(Stream &s)
     s.ask_holders_after = 0;
     s.sent_counted_at = 0;
     s.received_counted_at = 0;
+    s.leaves_first = false;
+    s.offered_first = false;
+    s.left_after = 0;
     s.used = false;
     s.seen_offers = 0;
     s.connecting = false;

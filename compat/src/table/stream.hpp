@@ -71,6 +71,9 @@ public:
     // necessary. Written with the offload lock held.
     Racy<std::uint32_t> sent_counted_at = 0;
     Racy<std::uint32_t> received_counted_at = 0;
+    Racy<bool> leaves_first = false;     // it is to be accelerated before its first byte, says the habit
+    Racy<bool> offered_first = false;    // likewise, and accept() has left an offer
+    Racy<std::uint64_t> left_after = 0;  // sends and receives by the kernel, where it was accelerated
     std::atomic<bool> used{false};       // a call has moved bytes, or tried to
     Racy<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
     Sender tx;
