@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "compat/src/base/bounds.hpp"
-#include "compat/src/offload/offload_habit.hpp"
 
 namespace vma::sock {
 
@@ -20,13 +19,6 @@ struct Refusal {
     std::int64_t until_ns = 0;
     std::int64_t pause_ns = 0; // 0: free
 };
-
-// Of those that are made, and of those that are accepted. Each has a lock of its own.
-struct Habits {
-    OffloadHabit made;
-    OffloadHabit accepted;
-};
-extern constinit Habits g_habits;
 
 // All of it is zero at the start, so that no page of it is read from the library's file.
 struct Connections {

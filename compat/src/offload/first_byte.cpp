@@ -29,9 +29,8 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::int64_t kSlackNs = 50 * mux::kNanosPerMilli; // between a connector's connect() and its first call
-
-constexpr std::int64_t kHabitsPatienceNs = 1'000'000; // where VMA_LIFT_AT_CONNECT says nothing
+constexpr std::int64_t kSlackNs = 50 * mux::kNanosPerMilli;     // between a connector's connect() and its first call
+constexpr std::int64_t kHabitsPatienceNs = mux::kNanosPerMilli; // where VMA_LIFT_AT_CONNECT says nothing
 
 bool is_told()
 {
@@ -299,11 +298,11 @@ void begin_connecting()
 
 void offer_at_accept(Stream &s, int fd)
 {
-    const std::int64_t now = mux::now_ns();
-    const std::int64_t until = now + patience_ns();
     s.leaves_first = is_habit(s.role);
     if (!is_wanted(s))
         return unmark(fd);
+    const std::int64_t now = mux::now_ns();
+    const std::int64_t until = now + patience_ns();
     sockaddr_in6 local = {};
     if (!open_words(until) || !read_address(fd, Side::kLocal, local))
         return;

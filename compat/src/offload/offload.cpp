@@ -41,7 +41,6 @@ namespace vma::sock {
 
 constinit Offload g_offload;
 constinit Connections g_connections;
-constinit Habits g_habits;
 
 namespace {
 

@@ -19,11 +19,16 @@ namespace {
 
 constexpr std::uint32_t kCallsAgain = 32;
 constexpr std::int64_t kMost = 1024;        // calls of a connection that count
-constexpr std::int32_t kCostShare = 4;      // of one connection in the cost of the next
 constexpr std::int64_t kInVainUs = 1000;    // what it costs that nobody takes offers
 constexpr std::uint64_t kHelpersCalls = 16; // after which the helper threads' turns are over
-constexpr std::int32_t kForget = 128;       // so that it is tried again
 constexpr std::int32_t kShare = 16;         // of one connection in what is expected of the next
+
+// Of those that are made, and of those that are accepted.
+struct Habits {
+    OffloadHabit made;
+    OffloadHabit accepted;
+};
+constinit Habits g_habits;
 
 OffloadHabit &habit_of(Role role)
 {
@@ -45,24 +50,23 @@ void learn_gain(std::int32_t &average, std::int64_t gain)
 void OffloadHabit::learn_peer(bool known)
 {
     const LockGuard guard(lock_);
-    unmet_ += ((known ? 0 : kAll) - unmet_) / kCostShare;
+    unmet_.learn(!known);
 }
 
 void OffloadHabit::learn_cost(bool shared)
 {
     const LockGuard guard(lock_);
-    shared_ += ((shared ? kAll : 0) - shared_) / kCostShare;
+    shared_.learn(shared);
 }
 
 void OffloadHabit::learn_waiting(bool in_sets)
 {
     const LockGuard guard(lock_);
-    in_sets_ += ((in_sets ? kAll : 0) - in_sets_) / kCostShare;
+    in_sets_.learn(in_sets);
 }
 
-void OffloadHabit::learn_first(std::int64_t us)
+void OffloadHabit::note_wait(std::int64_t us)
 {
-    const LockGuard guard(lock_);
     waits_.note(us);
     if (waits_.leave_out()) {
         first_.store(First::kNo, std::memory_order_relaxed);
@@ -70,24 +74,28 @@ void OffloadHabit::learn_first(std::int64_t us)
     }
 }
 
+void OffloadHabit::learn_first(std::int64_t us)
+{
+    const LockGuard guard(lock_);
+    note_wait(us);
+}
+
 void OffloadHabit::learn_offer(bool taken)
 {
-    {
-        const LockGuard guard(lock_);
-        missed_ = taken ? 0 : missed_ + 1;
-        if (!taken && missed_ < kMissed)
-            return;
-        missed_ = 0;
-    }
-    learn_first(taken ? 0 : kInVainUs);
+    const LockGuard guard(lock_);
+    missed_ = taken ? 0 : missed_ + 1;
+    if (!taken && missed_ < kMissed)
+        return;
+    missed_ = 0;
+    note_wait(taken ? 0 : kInVainUs);
 }
 
 void OffloadHabit::learn_waits(std::int64_t calls, std::uint32_t usual)
 {
-    shared_ -= shared_ / kForget;
-    in_sets_ -= in_sets_ / kForget;
-    const std::int64_t cost = is_shared() ? kSharedCost : kCost;
-    const std::size_t least = have_met() ? 0 : kBegin;
+    shared_.forget();
+    in_sets_.forget();
+    const std::int64_t cost = shared_.is_most() ? kSharedCost : kCost;
+    const std::size_t least = unmet_.is_most() ? kBegin : 0;
     std::size_t best = least;
     for (std::size_t i = 0; i < kChoices; ++i) {
         const std::int64_t wait = std::int64_t{shortest(usual)} << i;
@@ -101,18 +109,18 @@ void OffloadHabit::learn_waits(std::int64_t calls, std::uint32_t usual)
 OffloadHabit::First OffloadHabit::best_first() const
 {
     const std::int64_t waits_gain = gains_[choice_.load(std::memory_order_relaxed)];
-    if (waits_.leave_out() || waits_in_sets())
+    if (waits_.leave_out() || in_sets_.is_most())
         return First::kNo;
     if (calls_ - kSharedFirstCost * kShare > waits_gain)
         return First::kAnywhere;
-    return !is_shared() && calls_ - kFirstCost * kShare > waits_gain ? First::kOnSeveral : First::kNo;
+    return !shared_.is_most() && calls_ - kFirstCost * kShare > waits_gain ? First::kOnSeveral : First::kNo;
 }
 
 // Nothing is heard of those that stay on the kernel, while they may have met all the same.
 void OffloadHabit::count_untried(std::int64_t calls, std::uint32_t usual)
 {
     const bool would_gain = best_first() != First::kNo && calls < wait(usual);
-    if (have_met())
+    if (!unmet_.is_most())
         untried_ = 0;
     else if (would_gain || untried_ >= kUntried)
         untried_ = (untried_ + 1) % (kUntried + kTries);
@@ -129,13 +137,13 @@ void OffloadHabit::ended(std::uint64_t calls, std::uint32_t usual)
     count_untried(counted, usual);
     const First best = best_first();
     first_if_asked_.store(best, std::memory_order_relaxed);
-    first_.store(have_met() || untried_ >= kUntried ? best : First::kNo, std::memory_order_relaxed);
+    first_.store(!unmet_.is_most() || untried_ >= kUntried ? best : First::kNo, std::memory_order_relaxed);
 }
 
 void OffloadHabit::after_fork_in_child()
 {
     lock_.reset();
-    unmet_ = kAll;
+    unmet_ = Share{Share::kAll};
     untried_ = 0;
     first_.store(First::kNo, std::memory_order_relaxed);
     choice_.store(std::max(choice_.load(std::memory_order_relaxed), kBegin), std::memory_order_relaxed);

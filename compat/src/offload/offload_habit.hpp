@@ -49,6 +49,24 @@ private:
     bool leave_out_ = false;
 };
 
+// How many of the last ones were so, in 256ths. The habit's lock.
+class Share
+{
+public:
+    static constexpr std::int32_t kAll = 256;
+
+    constexpr explicit Share(std::int32_t value) : value_(value) {}
+    void learn(bool so) { value_ += ((so ? kAll : 0) - value_) / kNew; }
+    void forget() { value_ -= value_ / kForget; } // so that it is tried again
+    bool is_most() const { return value_ > kAll / 2; }
+
+private:
+    static constexpr std::int32_t kNew = 4; // of the newest one
+    static constexpr std::int32_t kForget = 128;
+
+    std::int32_t value_;
+};
+
 // Of the connections that a process makes, or of those that it accepts. Any thread.
 class OffloadHabit
 {
@@ -96,15 +114,12 @@ public:
 
 private:
     void learn_waits(std::int64_t calls, std::uint32_t usual); // with lock_, as the next ones
+    void note_wait(std::int64_t us);
     First best_first() const;
     void count_untried(std::int64_t calls, std::uint32_t usual);
-    bool have_met() const { return unmet_ <= kAll / 2; }
-    bool is_shared() const { return shared_ > kAll / 2; }
-    bool waits_in_sets() const { return in_sets_ > kAll / 2; }
 
     static std::uint32_t shortest(std::uint32_t usual) { return usual > (1U << kBegin) ? usual >> kBegin : 1; }
 
-    static constexpr std::int32_t kAll = 256;
     static constexpr std::int32_t kUntried = 64; // connections, after which so many try whether they have met
     static constexpr std::int32_t kTries = 16;
     static constexpr std::uint32_t kMissed = 8; // offers in succession that nobody took, which are one wait in vain
@@ -115,12 +130,12 @@ private:
     std::atomic<First> first_if_asked_{First::kNo};
     Mutex lock_;
     // All with lock_: what each choice would have gained lately, in sixteenths of calls, and how many of the last were
-    // between processes that had not met, or shared a processor, or were waited for in sets, in 256ths.
+    // between processes that had not met, or shared a processor, or were waited for in sets.
     std::array<std::int32_t, kChoices> gains_ = {0, 0, kTrust};
     std::int32_t calls_ = 0; // of the last ones, in sixteenths: what would be gained before the first byte
-    std::int32_t unmet_ = kAll;
-    std::int32_t shared_ = 0;
-    std::int32_t in_sets_ = 0;
+    Share unmet_{Share::kAll};
+    Share shared_{0};
+    Share in_sets_{0};
     LongWaits waits_;
     std::uint32_t missed_ = 0;
     std::int32_t untried_ = 0; // that would have gained if they had met, and were over before their wait
