@@ -84,7 +84,7 @@ ssize_t receive_stream(sock::Stream &s, int fd, msghdr &message, int flags, bool
         if (n >= 0 || errno != EAGAIN || !blocking)
             return n;
         if (!call) {
-            wait = sock::begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+            wait = sock::begin_receive(s);
             call.emplace(s, sock::CallKind::kWait);
         }
         if (const int result = sock::wait_for(s, fd, POLLIN, wait))

@@ -377,14 +377,4 @@ void await_ready(Stream &s, int fd)
         g_where_servers_speak.early.note(); // the peer receives in the kernel, or is stopped
 }
 
-bool await_attaching(Stream &s, int fd, ssize_t &n)
-{
-    Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
-    const Call call(s, CallKind::kWait);
-    const int error = wait_for(s, fd, POLLIN, wait);
-    if (error != 0)
-        n = give(error);
-    return error == 0;
-}
-
 } // namespace vma::sock

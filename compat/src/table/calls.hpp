@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <sys/types.h>
 
+#include <optional>
+
+#include "compat/src/base/fence.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/table/socket_state.hpp"
 
@@ -47,18 +50,51 @@ inline int live_fd(const Socket &s, int fd)
     return lookup(fd) == &s ? fd : other_fd(s, fd);
 }
 
-// The kernel's call, `call(descriptor)`, inside a Call. If the program's descriptor was closed before the kernel saw
-// that, the one that was kept takes its place: a call that the kernel has begun outlives its descriptor. But for one
-// that a signal has interrupted: the kernel begins it anew, and says EBADF.
-template <typename Kernel> ssize_t by_live_fd(const Socket &s, int fd, const Kernel &call)
+// A Call has been counted. True: its number was taken from the socket before that, by a close() or dup2() of another
+// thread's, so the socket was not kept for it, and may be another connection's by now. Who does so and then signals the
+// thread, as Java does, may have signalled before the call began to count signals: on this socket it could wait for
+// ever.
+inline bool has_lost_number(const Socket &s, int fd)
+{
+    fence_after_exchange(); // who takes the number away looks for calls behind that
+    return lookup(fd) != &s && s.kept_fd.load(std::memory_order_acquire) != fd; // of calls within another one
+}
+
+// Begins a call that may wait, behind begin_wait(). False: the number is lost, and `n` is what the kernel's own call,
+// `kernel(descriptor)`, has found behind it. A number that is another socket of ours by now is taken for the moment at
+// which it was none.
+template <typename Kernel>
+bool begin_call(std::optional<Call> &call, Socket &s, CallKind kind, int fd, Wait &wait, const Kernel &kernel,
+                ssize_t &n)
+{
+    call.emplace(s, kind);
+    wait.begun = wait.begun || !has_lost_number(s, fd);
+    if (wait.begun) [[likely]]
+        return true;
+    call.reset();
+    n = lookup(fd) == nullptr ? kernel(fd) : give(-EBADF);
+    return false;
+}
+
+// The kernel's call, `call(descriptor)`, inside a Call that began with `wait`; it waits for `events`, or for nothing if
+// these are 0. `fd` is the program's. If that was closed before the kernel saw it, another one of the socket takes its
+// place: a call that the kernel has begun outlives its descriptor. But for one that a signal has interrupted: the
+// kernel begins it anew, and says EBADF.
+template <typename Kernel>
+ssize_t by_live_fd(const Socket &s, int fd, short events, const Wait &wait, const Kernel &call)
 {
     const std::uint32_t signals = libc::signal_counts().all;
-    const int first = live_fd(s, fd);
-    const ssize_t n = call(first);
-    if (n >= 0 || errno != EBADF) [[likely]]
-        return n;
-    const int kept = live_fd(s, first);
-    return kept == first || libc::signal_counts().all != signals ? n : call(kept);
+    int live = live_fd(s, fd);
+    if (live == fd && live != s.kept_fd.load(std::memory_order_acquire)) [[likely]] {
+        const ssize_t n = call(fd);
+        if (n >= 0 || errno != EBADF) [[likely]]
+            return n;
+        live = live_fd(s, fd);
+        if (live == fd || libc::signal_counts().all != signals)
+            return n;
+    }
+    const int error = events != 0 ? await_kept(live, events, wait) : 0;
+    return error != 0 ? give(error) : call(live);
 }
 
 // The last descriptor is about to be closed. True: calls are open, and the last one of them releases the socket.

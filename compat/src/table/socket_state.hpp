@@ -271,6 +271,7 @@ struct Wait {
     // A stream that has lost its endpoint in the middle of the call: only the kernel brings the rest, or a new
     // endpoint.
     bool kernel_only;
+    bool begun; // a Call has found the number to be the socket's: it is no other file's that the call waits for
     std::int64_t deadline_ns; // CLOCK_MONOTONIC, kForever
     // Instead of a look at the engine alone in each turn of the spin; true ends the wait, and is kept in `found`.
     // `polite`: the spin has lasted so long that others may run in between.
@@ -281,7 +282,19 @@ struct Wait {
 
 inline constexpr std::int64_t kForever = INT64_MAX;
 Wait begin_wait(const Socket &s, std::int64_t timeout_us);
+inline Wait begin_receive(const Socket &s)
+{
+    return begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+}
+inline Wait begin_send(const Socket &s)
+{
+    return begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
+}
+bool is_interrupted(const Wait &wait);
 int wait_for(Socket &s, int fd, short events, Wait &wait);
+// Behind a descriptor that is not the program's own number any more, what a call of the kernel's would wait for: 0, or
+// a negative errno. There a handler that runs between the last look and the kernel's call would go unnoticed.
+int await_kept(int fd, short events, const Wait &wait);
 std::int64_t now_ns();
 
 } // namespace vma::sock

@@ -247,9 +247,6 @@ inline bool may_attach_first(const Stream &s)
     return s.operations.load(std::memory_order_relaxed) == 0 &&
            ((s.role == Role::kAcceptor && s.cookie != 0) || s.endpoint != nullptr);
 }
-// Before such a one's receive, which would keep the peer from sending by the endpoint while it is inside the kernel:
-// waits for bytes where it is woken. False: that ended with an error, which is in `n` and errno.
-bool await_attaching(Stream &s, int fd, ssize_t &n);
 inline void note_use(Stream &s, int fd, bool receives) // before a send or receive on the kernel
 {
     if (!s.used.load(std::memory_order_relaxed)) [[unlikely]]

@@ -65,50 +65,68 @@ int error_behind_bytes(Stream &s, int fd, int flags)
     return first && queued != 0 ? 0 : take_error(s);
 }
 
+// What the kernel's call would wait for, in by_live_fd().
+short awaited(const Stream &s, int flags)
+{
+    return (flags & kKernelOnly) == 0 && may_wait_for_input(s, flags) ? POLLIN : 0;
+}
+
 // `receive(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Receive>
-[[gnu::noinline]] bool receive_in_kernel(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
+[[gnu::noinline]] bool receive_in_kernel(Stream &s, int fd, int flags, ssize_t &n, Wait &wait, const Receive &receive)
 {
-    {
-        const Call call(s, CallKind::kBlockedReceive);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
-            return false;
-        const int error = error_behind_bytes(s, fd, flags);
-        n = error != 0 ? give(-error) : kernel_received(s, by_live_fd(s, fd, receive), flags);
-        if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
-            count_received(s, static_cast<std::uint64_t>(n));
-    }
+    std::optional<Call> call;
+    if (!begin_call(call, s, CallKind::kBlockedReceive, fd, wait, receive, n)) [[unlikely]]
+        return true;
+    if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
+        return false;
+    const int error = error_behind_bytes(s, fd, flags);
+    n = error != 0 ? give(-error) : kernel_received(s, by_live_fd(s, fd, awaited(s, flags), wait, receive), flags);
+    if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
+        count_received(s, static_cast<std::uint64_t>(n));
+    call.reset();
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
         count_operation(s, fd, true);
     return true;
 }
 
-// The same, once it is known whether the peer attaches first.
+// The same, once it is known whether the peer attaches first: its START would not come while the kernel has the call.
 template <typename Receive>
-[[gnu::noinline]] bool receive_behind_attaching(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
+[[gnu::noinline]] bool receive_behind_attaching(Stream &s, int fd, int flags, ssize_t &n, Wait &wait,
+                                                const Receive &receive)
 {
-    const Call call(s, CallKind::kWait); // both waits are one call, which outlives its descriptor
-    return !await_attaching(s, fd, n) || receive_in_kernel(s, fd, flags, n, receive);
+    std::optional<Call> call; // for both waits, to outlive its descriptor
+    if (!begin_call(call, s, CallKind::kWait, fd, wait, receive, n)) [[unlikely]]
+        return true;
+    if (const int error = wait_for(s, fd, POLLIN, wait)) {
+        n = give(error);
+        return true;
+    }
+    return receive_in_kernel(s, fd, flags, n, wait, receive);
 }
 
-template <typename Receive> bool receive_kernel_only(Stream &s, int fd, int flags, ssize_t &n, const Receive &receive)
+template <typename Receive>
+bool receive_kernel_only(Stream &s, int fd, int flags, ssize_t &n, Wait wait, const Receive &receive)
 {
     note_use(s, fd, true);
     if (may_attach_first(s) && may_wait_for_input(s, flags) && (flags & kKernelOnly) == 0)
-        return receive_behind_attaching(s, fd, flags, n, receive);
-    return receive_in_kernel(s, fd, flags, n, receive);
+        return receive_behind_attaching(s, fd, flags, n, wait, receive);
+    return receive_in_kernel(s, fd, flags, n, wait, receive);
 }
 
-bool receive_kernel_only(Stream &s, int fd, msghdr *msg, int flags, ssize_t &n)
+bool receive_kernel_only(Stream &s, int fd, msghdr *msg, int flags, ssize_t &n, const Wait &wait)
 {
-    return receive_kernel_only(s, fd, flags, n, [=](int live) { return libc::real.recvmsg(live, msg, flags); });
+    return receive_kernel_only(s, fd, flags, n, wait, [=](int live) { return libc::real.recvmsg(live, msg, flags); });
 }
 
 // A read of 0 bytes waits for input like any other, but once, whatever ends that, and then takes none of it.
 ssize_t receive_nothing(Stream &s, int fd, msghdr *msg, int flags)
 {
-    Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
-    const Call call(s, CallKind::kWait);
+    Wait wait = begin_receive(s);
+    std::optional<Call> call;
+    const auto kernel = [=](int now) { return libc::real.recvmsg(now, msg, flags); };
+    if (ssize_t n = 0; !begin_call(call, s, CallKind::kWait, fd, wait, kernel, n)) [[unlikely]]
+        return n;
     const bool blocking = may_wait_for_input(s, flags);
     if (blocking && ready_events(s, live_fd(s, fd), POLLIN) == 0)
         (void)wait_for(s, fd, POLLIN, wait);
@@ -167,11 +185,12 @@ bool has_come_meanwhile(const Stream &s, bool was_endpoint)
 // So it comes by the kernel, which can wait so.
 [[gnu::noinline]] ssize_t peek_for_all(Stream &s, int fd, msghdr *msg, int flags, std::size_t done)
 {
+    const Wait wait = begin_receive(s);
     const Call call(s, CallKind::kWait);
     pin_to_kernel(s, "a peek that waits for all");
     const auto peek = [=](int live) { return libc::real.recvmsg(live, msg, flags); };
     if (!offloaded(s))
-        return kernel_received(s, by_live_fd(s, fd, peek), flags);
+        return kernel_received(s, by_live_fd(s, fd, POLLIN, wait, peek), flags);
     const ssize_t n = peek_until_all(s, fd, msg, flags, done);
     return n < 0 ? fail(s, n) : n;
 }
@@ -238,12 +257,6 @@ ssize_t receive_in_sandbox(Stream &s, int fd, msghdr *msg, int flags, std::size_
     return false;
 }
 
-[[gnu::always_inline]] inline void start_waiting(Stream &s, Wait &wait, std::optional<Call> &call)
-{
-    wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
-    call.emplace(s, CallKind::kWait);
-}
-
 // Other processes, which have the bytes too, may have changed it.
 void follow_how_calls_wait(Stream &s, int fd)
 {
@@ -268,11 +281,12 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     bool looked = false;
     Wait wait;
     std::optional<Call> call;
+    const auto rest = [=, &done](int now) { return done != 0 ? 0 : libc::real.recvmsg(now, msg, flags); };
     for (;;) {
         ssize_t n = -EAGAIN;
-        if (!offloaded(s) && done == 0 && receive_kernel_only(s, fd, msg, flags, n))
+        if (!offloaded(s) && done == 0 && receive_kernel_only(s, fd, msg, flags, n, call ? wait : begin_receive(s)))
             return n;
-        if (done != 0 && next_is_urgent(s, fd))
+        if (done != 0 && next_is_urgent(s, live_fd(s, fd)))
             return static_cast<ssize_t>(done);
         s.rx_lock.lock();
         bool more = false;
@@ -302,11 +316,10 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
         if ((flags & MSG_PEEK) != 0 && s.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0)
             [[unlikely]]
             return wait_behind_shared(s, fd, msg, flags);
-        if (!call)
-            start_waiting(s, wait, call);
+        if (!call && !begin_call(call, s, CallKind::kWait, fd, wait = begin_receive(s), rest, n)) [[unlikely]]
+            return done != 0 ? static_cast<ssize_t>(done) : n;
         if ((n = wait_for(s, fd, POLLIN, wait)) != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
-        fd = live_fd(s, fd); // another thread may have closed it meanwhile
     }
 }
 
@@ -350,7 +363,7 @@ ssize_t receive_msg(Socket &socket, int fd, msghdr *msg, int flags)
     if (error != 0) [[unlikely]]
         return offloaded(s) ? fail(s, error) : kernel_received(s, libc::real.recvmsg(fd, msg, flags), flags);
     ssize_t n = 0;
-    if (!offloaded(s) && receive_kernel_only(s, fd, msg, flags, n))
+    if (!offloaded(s) && receive_kernel_only(s, fd, msg, flags, n, begin_receive(s)))
         return n;
     if ((flags & MSG_PEEK) != 0 && s.endpoint != nullptr) [[unlikely]] {
         if (s.guest)
@@ -380,9 +393,9 @@ namespace {
 
 [[gnu::noinline]] ssize_t receive_slowly(Stream &s, int fd, void *buf, std::size_t len, int flags, Mode mode)
 {
-    if (ssize_t n = 0;
-        mode == Mode::kKernelOnly && (flags & kKernelOnly) == 0 &&
-        receive_kernel_only(s, fd, flags, n, [=](int live) { return libc::real.recv(live, buf, len, flags); }))
+    if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & kKernelOnly) == 0 &&
+                       receive_kernel_only(s, fd, flags, n, begin_receive(s),
+                                           [=](int live) { return libc::real.recv(live, buf, len, flags); }))
         return n;
     iovec v = {buf, std::min(len, kMostBytes)};
     msghdr msg = {};

@@ -33,26 +33,29 @@ namespace {
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
 // `send(descriptor)` is the kernel's call. False: it became offloaded before we were in.
-template <typename Send> [[gnu::noinline]] bool send_kernel_only(Stream &s, int fd, ssize_t &n, const Send &send)
+template <typename Send>
+[[gnu::noinline]] bool send_kernel_only(Stream &s, int fd, int flags, ssize_t &n, Wait wait, const Send &send)
 {
     note_use(s, fd, false);
-    {
-        const Call call(s, CallKind::kBlockedSend);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
-            return false;
-        const int error = take_error(s);
-        n = error != 0 ? give(-error) : by_os_sent(s, by_live_fd(s, fd, send));
-        if (n > 0)
-            count_sent(s, static_cast<std::uint64_t>(n));
-    }
+    std::optional<Call> call;
+    if (!begin_call(call, s, CallKind::kBlockedSend, fd, wait, send, n)) [[unlikely]]
+        return true;
+    if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
+        return false;
+    const int error = take_error(s);
+    const short awaited = may_wait_for_room(s, flags) ? POLLOUT : 0;
+    n = error != 0 ? give(-error) : by_os_sent(s, by_live_fd(s, fd, awaited, wait, send));
+    if (n > 0)
+        count_sent(s, static_cast<std::uint64_t>(n));
+    call.reset();
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
         count_operation(s, fd, false);
     return true;
 }
 
-bool send_kernel_only(Stream &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+bool send_kernel_only(Stream &s, int fd, const msghdr *msg, int flags, ssize_t &n, const Wait &wait)
 {
-    return send_kernel_only(s, fd, n, [=](int live) { return libc::real.sendmsg(live, msg, flags); });
+    return send_kernel_only(s, fd, flags, n, wait, [=](int live) { return libc::real.sendmsg(live, msg, flags); });
 }
 
 // VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
@@ -131,17 +134,17 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
     bool looked = false;
     Wait wait;
     std::optional<Call> call;
+    const auto rest = [=, &done](int now) { return done != 0 ? 0 : libc::real.sendmsg(now, msg, flags); };
     for (;;) {
         ssize_t n = -EAGAIN;
-        if (!offloaded(s) && done == 0 && send_kernel_only(s, fd, msg, flags, n))
+        if (!offloaded(s) && done == 0 && send_kernel_only(s, fd, msg, flags, n, call ? wait : begin_send(s)))
             return n;
-        note_offloaded_send(s, fd);
+        note_offloaded_send(s, live_fd(s, fd));
         s.tx_lock.lock();
-        fd = live_fd(s, fd);
         if ((flags & MSG_ZEROCOPY) != 0)
             end_transmit(s, false);
         const Room room = room_of(s);
-        n = transmit(s, fd, msg, done, flags);
+        n = transmit(s, live_fd(s, fd), msg, done, flags);
         unlock_tx(s);
         if (s.transport_over.load(std::memory_order_acquire)) [[unlikely]]
             fall_back(s, true); // the kernel says how it ended
@@ -169,14 +172,11 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
             s.tx.told_full.store(true, std::memory_order_relaxed);
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
-        if (!call) {
-            wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
-            call.emplace(s, CallKind::kWait);
-        }
+        if (!call && !begin_call(call, s, CallKind::kWait, fd, wait = begin_send(s), rest, n)) [[unlikely]]
+            return done != 0 ? static_cast<ssize_t>(done) : n;
         n = wait_for_room(s, fd, wait);
         if (n != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
-        fd = live_fd(s, fd); // another thread may have closed it meanwhile
     }
 }
 
@@ -205,7 +205,7 @@ ssize_t send_msg(Socket &socket, int fd, const msghdr *msg, int flags)
         if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
             return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
     }
-    if (offloaded(s) || !send_kernel_only(s, fd, msg, flags, n))
+    if (offloaded(s) || !send_kernel_only(s, fd, msg, flags, n, begin_send(s)))
         return send_offloaded(s, fd, msg, flags);
     return n;
 }
@@ -245,7 +245,8 @@ namespace {
 [[gnu::noinline]] ssize_t send_slowly(Stream &s, int fd, const void *buf, std::size_t len, int flags, Mode mode)
 {
     if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & MSG_OOB) == 0 &&
-                       send_kernel_only(s, fd, n, [=](int live) { return libc::real.send(live, buf, len, flags); }))
+                       send_kernel_only(s, fd, flags, n, begin_send(s),
+                                        [=](int live) { return libc::real.send(live, buf, len, flags); }))
         return n;
     iovec v = {const_cast<void *>(buf), std::min(len, kMostBytes)};
     msghdr msg = {};
@@ -326,8 +327,8 @@ namespace tcp {
 ssize_t send_file(Stream &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
     ssize_t n = 0;
-    if (!offloaded(s) &&
-        send_kernel_only(s, fd, n, [=](int live) { return libc::real.sendfile(live, in_fd, offset, count); }))
+    if (!offloaded(s) && send_kernel_only(s, fd, 0, n, begin_send(s),
+                                          [=](int live) { return libc::real.sendfile(live, in_fd, offset, count); }))
         return n;
     struct stat st = {};
     if (offset == nullptr && ::fstat(in_fd, &st) == 0 && (S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode)))

@@ -55,7 +55,8 @@ ssize_t peek_around(Stream &s, int fd, const msghdr *msg, std::size_t skip, int 
     const auto look = [&](int live) {
         return waits ? libc::real.recvmsg(live, &around, flags) : libc::uncancelled::recvmsg(live, &around, flags);
     };
-    const ssize_t n = received_by_kernel(s, by_live_fd(s, fd, look));
+    const Wait wait = begin_receive(s);
+    const ssize_t n = received_by_kernel(s, by_live_fd(s, fd, waits ? POLLIN : 0, wait, look));
     if (n > 0)
         by_os_received(s, n, flags);
     if (n < 0 && told.before == 0 && ring != 0) {

@@ -17,7 +17,6 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/libc/signals.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/udp/receiving.hpp"
@@ -251,42 +250,41 @@ ssize_t answer(const Receive &call)
 }
 
 // A wait that only the kernel can end begins with looks, for VMA_RX_POLL_INIT. False: a signal ended it.
-[[gnu::noinline]] bool poll_before_sleep(Socket &s, int fd, int flags)
+[[gnu::noinline]] bool poll_before_sleep(Socket &s, int fd, int flags, const Wait &wait)
 {
     if (!may_wait_for_input(s, flags))
         return true;
-    const std::int64_t timeout = s.receive_timeout_us.load(std::memory_order_relaxed);
     const std::int64_t time = config::params().rx_poll_init * mux::kNanosPerLoop;
-    const bool timed = timeout >= 0 && (time < 0 || timeout * mux::kNanosPerMicro < time);
-    const std::int64_t end = time < 0 && !timed ? kForever : now_ns() + (timed ? timeout * mux::kNanosPerMicro : time);
-    const std::uint32_t signals = libc::signal_counts().interrupting;
-    for (pollfd p = {fd, POLLIN, 0}; libc::uncancelled::poll_now(&p, 1) == 0 && now_ns() < end; p.fd = live_fd(s, fd))
-        if (libc::signal_counts().interrupting != signals)
+    const std::int64_t end = time < 0 ? wait.deadline_ns : std::min(wait.deadline_ns, now_ns() + time);
+    for (pollfd p = {fd, POLLIN, 0}; libc::uncancelled::poll_now(&p, 1) <= 0 && now_ns() < end; p.fd = live_fd(s, fd))
+        if (is_interrupted(wait))
             return false;
     return true;
 }
 
 // `kernel(descriptor)` is the kernel's call. False: it became offloaded before we were in.
 template <typename Kernel>
-[[gnu::noinline]] bool receive_kernel_only(Socket &s, int fd, int flags, const Kernel &kernel, ssize_t &n)
+[[gnu::noinline]] bool receive_kernel_only(Socket &s, int fd, int flags, Wait wait, const Kernel &kernel, ssize_t &n)
 {
     if (wants_offload(s)) [[unlikely]]
         offload(s, fd);
     std::optional<Call> spin; // both waits are one call, which outlives its descriptor
     if (config::params().rx_poll_init != 0 && !offloaded(s)) [[unlikely]] {
         spin.emplace(s, CallKind::kWait);
-        if (!poll_before_sleep(s, fd, flags)) {
+        if (!poll_before_sleep(s, fd, flags, wait)) {
             n = give(-EINTR);
             return true;
         }
     }
-    {
-        const Call call(s, CallKind::kBlockedReceive);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
-            return false;
-        const int error = take_error(s);
-        n = error != 0 ? give(-error) : by_live_fd(s, fd, kernel);
-    }
+    std::optional<Call> call;
+    if (!begin_call(call, s, CallKind::kBlockedReceive, fd, wait, kernel, n)) [[unlikely]]
+        return true;
+    if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
+        return false;
+    const int error = take_error(s);
+    const short awaited = may_wait_for_input(s, flags) ? POLLIN : 0;
+    n = error != 0 ? give(-error) : by_live_fd(s, fd, awaited, wait, kernel);
+    call.reset();
     if (n >= 0)
         s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
@@ -301,24 +299,28 @@ int fail(const Socket &s, ssize_t result)
 [[gnu::noinline]] ssize_t wait_and_receive(Receive &call)
 {
     Socket &s = call.s;
-    Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+    Wait wait = begin_receive(s);
     wait.look = look_while_waiting;
     wait.look_argument = &call;
     wait.found = false;
-    const Call open(s, CallKind::kWait);
-    for (;;) {
-        const int result = wait_for(s, call.fd, POLLIN, wait);
+    const auto kernel = [&call](int live) { return receive_by_kernel(call.s, live, &call.msg, call.flags); };
+    std::optional<Call> open;
+    ssize_t n = 0;
+    if (!begin_call(open, s, CallKind::kWait, call.fd, wait, kernel, n)) [[unlikely]] {
+        engine_leave(call.ring);
+        return n;
+    }
+    for (const int number = call.fd;;) {
+        const int result = wait_for(s, number, POLLIN, wait);
         if (wait.found)
             return answer(call);
         if (result != 0)
             return fail(s, result);
-        call.fd = live_fd(s, call.fd);
+        call.fd = live_fd(s, number);
         if (const int error = take_pending_error(s, call.fd))
             return fail(s, -error);
-        const auto kernel = [&call](int live) { return receive_by_kernel(call.s, live, &call.msg, call.flags); };
-        ssize_t n = 0;
         if (!offloaded(s) &&
-            receive_kernel_only(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
+            receive_kernel_only(s, number, call.flags, wait, kernel, n)) // it went back to the kernel meanwhile
             return n;
         if (look(call) || look_at_kernel(call))
             return answer(call);
@@ -359,7 +361,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
     if (only_by_kernel(s, flags) || refused_message(*msg) != 0)
         return kernel(fd);
     ssize_t n = 0;
-    if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, n))
+    if (offloaded(s) || !receive_kernel_only(s, fd, flags, begin_receive(s), kernel, n))
         return receive_here(s, fd, *msg, flags);
     return n;
 }
@@ -375,7 +377,7 @@ ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan
     ssize_t n = 0;
     if (only_by_kernel(s, flags))
         return kernel(fd);
-    if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
+    if (!offloaded(s) && receive_kernel_only(s, fd, flags, begin_receive(s), kernel, n))
         return n;
     Receive call = {s, fd, *msg, flags};
     call.loan = &loan;
@@ -413,7 +415,7 @@ ssize_t receive_tracked(Socket &s, int fd, void *buf, std::size_t len, int flags
         return by_os_received(s, libc::real.recvfrom(live, buf, len, flags, from, from_len), flags);
     };
     ssize_t n = 0;
-    if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
+    if (!offloaded(s) && receive_kernel_only(s, fd, flags, begin_receive(s), kernel, n))
         return n;
     iovec part = {buf, std::min(len, kMostBytes)}; // as the kernel cuts it, which refuses longer parts of a message
     if (leaves_user_space(part.iov_base, part.iov_len)) [[unlikely]]
@@ -459,7 +461,7 @@ bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned
         return false; // each message has to be looked at
     if (only_by_kernel(s, flags))
         result = kernel(fd);
-    else if (!receive_kernel_only(s, fd, flags, kernel, result))
+    else if (!receive_kernel_only(s, fd, flags, begin_receive(s), kernel, result))
         return false;
     n = static_cast<int>(result);
     return true;

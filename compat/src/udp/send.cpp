@@ -293,7 +293,7 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
 {
     if (!may_wait_for_room(s, m.flags))
         return -EAGAIN;
-    Wait wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
+    Wait wait = begin_send(s);
     const Call call(s, CallKind::kWait);
     for (;;) {
         if (const int error = wait_for(s, fd, POLLOUT, wait))

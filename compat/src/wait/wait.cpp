@@ -45,6 +45,15 @@ std::uint32_t signals_of(const Wait &wait)
     return wait.any_signal ? counts.all : counts.interrupting;
 }
 
+} // namespace
+
+bool is_interrupted(const Wait &wait)
+{
+    return signals_of(wait) != wait.signals;
+}
+
+namespace {
+
 bool is_over(const Wait &wait)
 {
     return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns;
@@ -64,7 +73,7 @@ int check(const Socket &s, short events, const Wait &wait)
         return -EBADF;
     if (offloaded(s) == wait.kernel_only || may_be_ready(s, events))
         return 1;
-    return signals_of(wait) != wait.signals ? -EINTR : 0;
+    return is_interrupted(wait) ? -EINTR : 0;
 }
 
 int spin(Socket &s, int fd, short events, Wait &wait, mux::SpinTime &time)
@@ -274,7 +283,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
     // Who sends has just found no room. News of what the kernel has to read would say again and again that there may be
     // some.
     if ((events & POLLOUT) != 0) {
-        if (signals_of(wait) != wait.signals)
+        if (is_interrupted(wait))
             return -EINTR;
         if (is_over(wait))
             return -EAGAIN;
@@ -285,6 +294,21 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         result = wait_longer(s, fd, events, wait, time_to_spin(s, events, wait));
     engine_leave(ring_of(s));
     return result > 0 ? 0 : result;
+}
+
+// Whoever closes a socket that another thread reads may come at any moment between that thread's instructions, so what
+// this is for is rare, and looks now and then will do.
+[[gnu::cold]] int await_kept(int fd, short events, const Wait &wait)
+{
+    constexpr int kLookMs = 10;
+    for (pollfd p = {fd, events, 0}; libc::uncancelled::poll_now(&p, 1) <= 0;) { // a handler ends this look, too
+        if (is_interrupted(wait))
+            return -EINTR;
+        if (is_over(wait))
+            return -EAGAIN;
+        libc::real.poll(&p, 1, kLookMs);
+    }
+    return 0;
 }
 
 namespace {

@@ -403,6 +403,7 @@ void begin(const Setting &setting)
         s.let_go = true; // many calls are made before it is offloaded
         s.mode = sock::Mode::kKernelOnly;
         s.any_fd = fd_of(p);
+        sock::table_slot(fd_of(p)).store(&s);
         s.descriptors = 1;
         s.no_wait = sock::kNonblocking;
         s.ring_bit = sock::kMainRing << p;

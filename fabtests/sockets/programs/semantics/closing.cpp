@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The end of a connection: halves shut down, close with and without unread data, linger, SIGPIPE.
+#include <pthread.h>
 #include <unistd.h>
+
+#include <atomic>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
@@ -409,6 +412,54 @@ SCENARIO(peer_closes_while_i_wait)
     }
     me.step();
     me.show("recv", ::recv(me.fd, buf, sizeof buf, 0));
+}
+
+// As Java closes a channel that another thread reads: by another file in the place of the socket's, and then one signal
+// to that thread, wherever in the call it is by then.
+SCENARIO(dup2_under_a_read)
+{
+    constexpr int kRounds = 400;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {};
+    must(::sigaction(SIGUSR1, &action, nullptr), "sigaction");
+    if (me.server) {
+        me.step();
+        return;
+    }
+    struct Reader {
+        int fd;
+        std::atomic<bool> begins{false};
+        ssize_t n = 0;
+        int error = 0;
+    };
+    int ended[2];
+    must(::socketpair(AF_UNIX, SOCK_STREAM, 0, ended), "socketpair");
+    must(::shutdown(ended[0], SHUT_RDWR), "shutdown");
+    int as_expected = 0;
+    for (int round = 0; round < kRounds; ++round) {
+        Reader reader{must(::dup(me.fd), "dup")};
+        pthread_t thread;
+        const auto read = [](void *argument) -> void * {
+            Reader &one = *static_cast<Reader *>(argument);
+            char buf[8];
+            one.begins = true;
+            one.n = ::read(one.fd, buf, sizeof buf);
+            one.error = errno;
+            return nullptr;
+        };
+        must(::pthread_create(&thread, nullptr, read, &reader), "pthread_create");
+        while (!reader.begins)
+            ;
+        for (volatile int i = round * 7 % 400; i > 0;)
+            i = i - 1;
+        must(::dup2(ended[0], reader.fd), "dup2");
+        ::pthread_kill(thread, SIGUSR1);
+        ::pthread_join(thread, nullptr);
+        as_expected += reader.n == 0 || (reader.n == -1 && reader.error == EINTR);
+        ::close(reader.fd);
+    }
+    me.say("%d of %d ended, or were interrupted", as_expected, kRounds);
+    me.step();
 }
 
 SCENARIO(peer_resets_while_i_send)
