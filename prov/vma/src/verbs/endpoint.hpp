@@ -73,6 +73,9 @@ struct Endpoint {
     // Whether a call with these flags makes a completion.
     bool wants_tx_completion(std::uint64_t flags) const noexcept { return !tx_selective || (flags & FI_COMPLETION); }
     bool wants_rx_completion(std::uint64_t flags) const noexcept { return !rx_selective || (flags & FI_COMPLETION); }
+    // Whether an error entry may tell of an operation without a completion. Without FI_SELECTIVE_COMPLETION that was
+    // injected, has no context, and the program need not expect entries without one: ofi_rxm follows nullptr.
+    bool reports_silent_sends() const noexcept { return tx_selective; }
 
     // Posts a work request whose sge list may be the caller's. `flags` are the operation's. 0 or a negative fi_errno.
     ssize_t post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;

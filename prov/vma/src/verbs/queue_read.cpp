@@ -150,7 +150,8 @@ template <fi_cq_format Format, typename Wc> bool Queue::take_in(const Wc &wc, st
         entry.error = late ? FI_ETIMEDOUT : errno_of(wc.status);
         entry.provider_error = wc.status;
         const bool own = work.flags == 0; // the provider's, of which the program knows nothing
-        if (work.wanted || ((!flushed || late) && !own))
+        const bool reported = is_receive || endpoint->reports_silent_sends(); // FI_SHUTDOWN tells in any case
+        if (work.wanted || ((!flushed || late) && !own && reported))
             push(entry);
         return false;
     }

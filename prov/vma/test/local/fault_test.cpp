@@ -328,6 +328,27 @@ void operations_under_way_end_with_errors(void **)
     }
 }
 
+// An entry of an injected one has no context, which a program that has not asked for silence need not expect.
+void injected_ones_under_way_end_in_silence(void **)
+{
+    for (const bool silent : {false, true}) {
+        Setup setup = usual();
+        setup.bind_flags = silent ? FI_SELECTIVE_COMPLETION : 0;
+        Pair pair(setup);
+        std::vector<char> out(500'000);
+        assert_int_equal(fi_send(pair.a.ep, out.data(), out.size(), nullptr, 0, &out), 0);
+        assert_int_equal(fi_inject(pair.a.ep, "x", 1, 0), 0);
+        pair.a.endpoint().on_peer_shutdown();
+        if (silent) {
+            assert_int_equal(next_error(pair.a.cq).err, FI_ECONNRESET);
+            assert_int_equal(next_error(pair.a.cq).err, FI_ECONNRESET);
+        } else {
+            assert_ptr_equal(next_error(pair.a.cq).op_context, &out);
+        }
+        assert_true(no_entry(pair.a.cq));
+    }
+}
+
 // FI_THREAD_DOMAIN switches the locks off, but the event queue, which is no object of the domain, is read by a thread
 // of its own: what it learns must reach the endpoint without a race.
 void the_end_in_a_domain_without_locks(void **)
@@ -457,6 +478,7 @@ int main()
         cmocka_unit_test(what_was_published_survives_the_end),
         cmocka_unit_test(unexpected_messages_survive_the_end),
         cmocka_unit_test(operations_under_way_end_with_errors),
+        cmocka_unit_test(injected_ones_under_way_end_in_silence),
         cmocka_unit_test(the_end_in_a_domain_without_locks),
         cmocka_unit_test(a_message_of_a_closed_sender_is_an_error),
         cmocka_unit_test(killed_in_mid_message),

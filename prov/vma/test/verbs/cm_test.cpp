@@ -310,6 +310,29 @@ void failures_on_the_way_up_leave_nothing(void **)
     }
 }
 
+// The entry would have no context, which only those expect who have asked for silence: ofi_rxm follows it.
+void the_failure_of_an_injected_one_has_no_entry(void **)
+{
+    const SimulatedHost host;
+    int after = 0;
+    for (const bool silent : {false, true}) {
+        RdmaPair pair({.bind_flags = silent ? std::uint64_t{FI_SELECTIVE_COMPLETION} : 0});
+        Memory readable(pair.b.domain(), 8, FI_REMOTE_READ);
+        assert_int_equal(fi_inject_write(pair.a.ep, "x", 1, 0, readable.address(), readable.key()), 0);
+        const ssize_t next = fi_send(pair.a.ep, "y", 1, nullptr, 0, &after); // it may have ended already
+        assert_true(next == 0 || next == -FI_ENOTCONN);
+        if (silent) {
+            const fi_cq_err_entry error = error_of(pair.a.cq());
+            assert_null(error.op_context);
+            assert_int_equal(error.err, FI_EACCES);
+        } else if (next == 0) {
+            assert_ptr_equal(error_of(pair.a.cq()).op_context, &after);
+        }
+        assert_true(is_quiet(pair.a.cq()));
+        assert_int_equal(next_event(pair.a.net, pair.b.net).event, FI_SHUTDOWN);
+    }
+}
+
 } // namespace
 
 int main()
@@ -329,6 +352,7 @@ int main()
         cmocka_unit_test(a_queue_pair_that_breaks),
         cmocka_unit_test(a_silent_peer),
         cmocka_unit_test(failures_on_the_way_up_leave_nothing),
+        cmocka_unit_test(the_failure_of_an_injected_one_has_no_entry),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

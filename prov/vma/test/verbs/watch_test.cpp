@@ -188,6 +188,22 @@ void one_without_a_completion_fails_too(void **)
     assert_true(is_quiet(pair.a.cq()));
 }
 
+// A program that has not asked for silence need not expect the entry, which has no context.
+void one_that_was_injected_fails_without_an_entry(void **)
+{
+    const TurnedHost host;
+    RdmaPair pair;
+    int context = 0;
+    assert_int_equal(set_timeout(pair.a.ep, FI_OPT_VMA_SEND_TIMEOUT, kTimeout), 0);
+    assert_int_equal(fi_inject(pair.a.ep, "x", 1, 0), 0);
+    assert_int_equal(fi_send(pair.a.ep, "y", 1, nullptr, 0, &context), 0);
+    Event event;
+    assert_true(turn(pair, 10 * kTimeoutMs, &event) > 0);
+    assert_int_equal(event.event, FI_SHUTDOWN);
+    assert_ptr_equal(error_of(pair.a.cq()).op_context, &context);
+    assert_true(is_quiet(pair.a.cq()));
+}
+
 // Complete is what the device has completed, whether the program has read it, or will ever hear of it.
 void what_is_complete_is_not_late(void **)
 {
@@ -295,6 +311,7 @@ int main()
         cmocka_unit_test(a_slow_peer_is_not_dead),
         cmocka_unit_test(a_send_that_takes_too_long_fails),
         cmocka_unit_test(one_without_a_completion_fails_too),
+        cmocka_unit_test(one_that_was_injected_fails_without_an_entry),
         cmocka_unit_test(what_is_complete_is_not_late),
         cmocka_unit_test(before_the_connection_and_off_again),
         cmocka_unit_test(nonsense_is_refused),

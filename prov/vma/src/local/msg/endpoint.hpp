@@ -80,6 +80,10 @@ public:
     // Whether a call with these flags makes a completion.
     bool wants_tx_completion(std::uint64_t flags) const noexcept { return !tx_selective_ || (flags & FI_COMPLETION); }
     bool wants_rx_completion(std::uint64_t flags) const noexcept { return !rx_selective_ || (flags & FI_COMPLETION); }
+    // Whether error entries tell of operations without a completion that end with the connection. Without
+    // FI_SELECTIVE_COMPLETION they were injected, have no context, and the program need not expect entries without one:
+    // ofi_rxm follows nullptr.
+    bool reports_silent_ends() const noexcept { return tx_selective_; }
 
     Receiver receiver;
     Sender sender;

@@ -404,11 +404,12 @@ void Sender::flush(int error, bool report) noexcept
         TxOp &op = ops_.front();
         if (op.kind == TxKind::key || !report)
             continue;
-        if (!op.error && !(op.issued && ack_at_ > 0))
+        const bool failed = op.error != 0; // by itself: FI_SHUTDOWN does not tell of it
+        if (!failed && !(op.issued && ack_at_ > 0))
             op.error = error;
         if (ack_at_ > 0)
             --ack_at_;
-        if (op.completion || op.error)
+        if (op.completion || failed || (op.error && endpoint_->reports_silent_ends()))
             queue->push(completion_of(op, endpoint_)); // past the queue's size, so that nothing is lost
         count(op);
     }
