@@ -62,6 +62,12 @@ def test_vmad_ends(giver, vmad):
     vmad.start()
 
 
+def _say(line):
+    """In one write, as the file system and its child say things into the same file. print() makes several where PYTHONUNBUFFERED is set,
+    and a line of the other then comes in between."""
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
 def _attributes(node):
     mode = 0o40755 if node == _ROOT else 0o100666
     return struct.pack("=6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
@@ -84,7 +90,7 @@ def _serve(fuse, kept):
     while True:
         _, operation, number, node = struct.unpack_from("=2I2Q", os.read(fuse, 1 << 20))
         if operation in kept:
-            print("kept", flush=True)
+            _say("kept")
         if operation in _UNANSWERED or operation in kept:
             continue
         reply = _reply(operation, node)
@@ -115,7 +121,7 @@ def _give(vmad, broker, folder, alive, kind):
         asker.ask(given)
         given.close()  # not the last one: the message has it
         os.kill(vmad, signal.SIGCONT)
-    print("answer", asker.hear().result, flush=True)
+    _say(f"answer {asker.hear().result}")
     os.read(alive, 1)  # until the file system's end
     os._exit(0)
 
