@@ -143,7 +143,8 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
     runner = item.stash.get(RUNNERS, None)
-    if report.failed and call.when == "call" and runner is not None:
+    told = report.failed and call.when != "teardown" and runner is not None  # the runner's own end says it itself
+    if told and hasattr(report.longrepr, "addsection"):  # that a fixture isn't known has none
         report.longrepr.addsection("processes", runner.report())  # JUnit's XML has it, too
 
 
