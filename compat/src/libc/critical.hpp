@@ -5,6 +5,7 @@
 // below.
 #pragma once
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -132,6 +133,13 @@ inline int poll(pollfd *fds, nfds_t count, int milliseconds)
 inline int poll_now(pollfd *fds, nfds_t count) // a look, no wait
 {
     return uncancelled::poll(fds, count, 0);
+}
+
+// There is nothing yet, or a handler has ended the look.
+inline bool finds_nothing(pollfd &p)
+{
+    const int n = poll_now(&p, 1);
+    return n == 0 || (n < 0 && errno == EINTR);
 }
 
 } // namespace uncancelled

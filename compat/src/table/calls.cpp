@@ -102,6 +102,14 @@ Call::Call(Socket &s, CallKind kind) : s_(s), kind_(kind)
         t_calls.calls[t_calls.count++] = {&s, kind, here};
 }
 
+bool Call::is_within_another() const
+{
+    for (unsigned i = 0; i < t_calls.count; ++i)
+        if (t_calls.calls[i].socket == &s_ && t_calls.calls[i].stack != reinterpret_cast<std::uintptr_t>(this))
+            return true;
+    return false;
+}
+
 Call::~Call()
 {
     const int saved = errno;

@@ -31,6 +31,7 @@ public:
     ~Call();             // keeps errno
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
+    bool is_within_another() const; // call of this thread's on the same socket
 
 private:
     Socket &s_;
@@ -57,22 +58,22 @@ inline int live_fd(const Socket &s, int fd)
 inline bool has_lost_number(const Socket &s, int fd)
 {
     fence_after_exchange(); // who takes the number away looks for calls behind that
-    return lookup(fd) != &s && s.kept_fd.load(std::memory_order_acquire) != fd; // of calls within another one
+    return lookup(fd) != &s && s.kept_fd.load(std::memory_order_acquire) != fd && !still_leads_to(s, fd);
 }
 
 // Begins a call that may wait, behind begin_wait(). False: the number is lost, and `n` is what the kernel's own call,
 // `kernel(descriptor)`, has found behind it. A number that is another socket of ours by now is taken for the moment at
-// which it was none.
+// which it was none. What is a part of a call that is open goes on as that does, on the same socket.
 template <typename Kernel>
 bool begin_call(std::optional<Call> &call, Socket &s, CallKind kind, int fd, Wait &wait, const Kernel &kernel,
                 ssize_t &n)
 {
     call.emplace(s, kind);
-    wait.begun = wait.begun || !has_lost_number(s, fd);
+    wait.begun = wait.begun || !has_lost_number(s, fd) || call->is_within_another();
     if (wait.begun) [[likely]]
         return true;
     call.reset();
-    n = lookup(fd) == nullptr ? kernel(fd) : give(-EBADF);
+    n = kernel(lookup(fd) == nullptr ? fd : -1);
     return false;
 }
 

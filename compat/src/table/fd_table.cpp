@@ -18,6 +18,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/keep_errno.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -324,7 +325,7 @@ void forget(int fd)
 {
     if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
         return;
-    Socket *const s = table_slot(fd).exchange(nullptr, std::memory_order_acq_rel);
+    Socket *const s = table_slot(fd).exchange(nullptr, std::memory_order_seq_cst); // before a look at its open calls
     if (s == nullptr)
         return;
     const bool last = s->descriptors.fetch_sub(1, std::memory_order_acq_rel) == 1;
@@ -366,6 +367,15 @@ bool is_behind(const Socket &s, int fd)
     const bool is = file != 0 && libc::read_cookie(fd) == file;
     errno = saved;
     return is;
+}
+
+[[gnu::cold]] bool still_leads_to(const Socket &s, int fd)
+{
+    const libc::KeepErrno keep;
+    const int kept = s.kept_fd.load(std::memory_order_acquire);
+    const int other = kept >= 0 ? kept : other_descriptor(s);
+    const std::uint64_t file = other >= 0 ? libc::read_cookie(fd) : 0;
+    return file != 0 && file == libc::read_cookie(other);
 }
 
 MuxHook &mux_hook(Socket &s)

@@ -43,6 +43,9 @@ inline Socket *lookup(int fd)
 bool leave_number(int fd);
 void note_file(int fd);                  // where bytes are left to read
 bool is_behind(const Socket &s, int fd); // in the table of the calling thread
+// The number was taken out of the table, for a close() or dup2() that the kernel has not seen yet, and the socket goes
+// on by another descriptor.
+bool still_leads_to(const Socket &s, int fd);
 
 enum class Role : std::uint8_t { kUnknown, kConnector, kAcceptor };
 

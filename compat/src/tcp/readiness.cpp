@@ -9,6 +9,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/leftovers.hpp"
+#include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
@@ -29,6 +30,8 @@ std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
     pollfd p = {fd, static_cast<short>(interest), 0};
     const int n = libc::uncancelled::poll_now(&p, 1);
     const std::uint32_t untold = owes_error(s) ? POLLERR : 0;
+    if (n > 0 && live_fd(s, fd) != fd) [[unlikely]]
+        return untold; // of another file, maybe, that has got the number
     return (n > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0) | untold;
 }
 

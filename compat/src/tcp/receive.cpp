@@ -264,6 +264,13 @@ void follow_how_calls_wait(Stream &s, int fd)
     read_timeouts(s, fd);
 }
 
+// From the file that has the number now, which may take long: others wait for what this thread has looked for.
+[[gnu::cold]] ssize_t receive_elsewhere(const Stream &s, int other, msghdr *msg, int flags)
+{
+    engine_leave(ring_of(s));
+    return libc::real.recvmsg(other, msg, flags);
+}
+
 ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
 {
     if (sandboxed() && s.endpoint == nullptr) [[unlikely]]
@@ -281,7 +288,9 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
     bool looked = false;
     Wait wait;
     std::optional<Call> call;
-    const auto rest = [=, &done](int now) { return done != 0 ? 0 : libc::real.recvmsg(now, msg, flags); };
+    const auto elsewhere = [=, &s, &done](int other) {
+        return done != 0 ? 0 : receive_elsewhere(s, other, msg, flags);
+    };
     for (;;) {
         ssize_t n = -EAGAIN;
         if (!offloaded(s) && done == 0 && receive_kernel_only(s, fd, msg, flags, n, call ? wait : begin_receive(s)))
@@ -316,7 +325,7 @@ ssize_t receive_offloaded(Stream &s, int fd, msghdr *msg, int flags)
         if ((flags & MSG_PEEK) != 0 && s.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0)
             [[unlikely]]
             return wait_behind_shared(s, fd, msg, flags);
-        if (!call && !begin_call(call, s, CallKind::kWait, fd, wait = begin_receive(s), rest, n)) [[unlikely]]
+        if (!call && !begin_call(call, s, CallKind::kWait, fd, wait = begin_receive(s), elsewhere, n)) [[unlikely]]
             return done != 0 ? static_cast<ssize_t>(done) : n;
         if ((n = wait_for(s, fd, POLLIN, wait)) != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);

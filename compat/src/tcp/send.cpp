@@ -134,7 +134,10 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
     bool looked = false;
     Wait wait;
     std::optional<Call> call;
-    const auto rest = [=, &done](int now) { return done != 0 ? 0 : libc::real.sendmsg(now, msg, flags); };
+    const auto elsewhere = [=, &s, &done](int other) {
+        engine_leave(ring_of(s));
+        return done != 0 ? 0 : libc::real.sendmsg(other, msg, flags);
+    };
     for (;;) {
         ssize_t n = -EAGAIN;
         if (!offloaded(s) && done == 0 && send_kernel_only(s, fd, msg, flags, n, call ? wait : begin_send(s)))
@@ -172,7 +175,7 @@ ssize_t send_offloaded(Stream &s, int fd, const msghdr *msg, int flags)
             s.tx.told_full.store(true, std::memory_order_relaxed);
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
-        if (!call && !begin_call(call, s, CallKind::kWait, fd, wait = begin_send(s), rest, n)) [[unlikely]]
+        if (!call && !begin_call(call, s, CallKind::kWait, fd, wait = begin_send(s), elsewhere, n)) [[unlikely]]
             return done != 0 ? static_cast<ssize_t>(done) : n;
         n = wait_for_room(s, fd, wait);
         if (n != 0)
@@ -221,8 +224,13 @@ namespace {
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
-    const bool blocking = may_wait_for_room(s, flags);
-    const ssize_t more = blocking ? tcp::send_msg(s, fd, &msg, flags | MSG_NOSIGNAL) : 0;
+    Wait wait = begin_send(s);
+    std::optional<Call> call; // the rest goes nowhere else
+    ssize_t more = 0;
+    if (!may_wait_for_room(s, flags) || !begin_call(
+                                            call, s, CallKind::kWait, fd, wait, [](int) { return ssize_t{0}; }, more))
+        return static_cast<ssize_t>(sent);
+    more = tcp::send_msg(s, fd, &msg, flags | MSG_NOSIGNAL);
     if (more < 0)
         keep_error(s, errno);
     return static_cast<ssize_t>(sent) + std::max<ssize_t>(more, 0);

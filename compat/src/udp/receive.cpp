@@ -256,7 +256,7 @@ ssize_t answer(const Receive &call)
         return true;
     const std::int64_t time = config::params().rx_poll_init * mux::kNanosPerLoop;
     const std::int64_t end = time < 0 ? wait.deadline_ns : std::min(wait.deadline_ns, now_ns() + time);
-    for (pollfd p = {fd, POLLIN, 0}; libc::uncancelled::poll_now(&p, 1) <= 0 && now_ns() < end; p.fd = live_fd(s, fd))
+    for (pollfd p = {fd, POLLIN, 0}; libc::uncancelled::finds_nothing(p) && now_ns() < end; p.fd = live_fd(s, fd))
         if (is_interrupted(wait))
             return false;
     return true;
@@ -270,7 +270,8 @@ template <typename Kernel>
         offload(s, fd);
     std::optional<Call> spin; // both waits are one call, which outlives its descriptor
     if (config::params().rx_poll_init != 0 && !offloaded(s)) [[unlikely]] {
-        spin.emplace(s, CallKind::kWait);
+        if (!begin_call(spin, s, CallKind::kWait, fd, wait, kernel, n))
+            return true;
         if (!poll_before_sleep(s, fd, flags, wait)) {
             n = give(-EINTR);
             return true;
@@ -304,12 +305,11 @@ int fail(const Socket &s, ssize_t result)
     wait.look_argument = &call;
     wait.found = false;
     const auto kernel = [&call](int live) { return receive_by_kernel(call.s, live, &call.msg, call.flags); };
+    const auto elsewhere = [&](int other) { return engine_leave(call.ring), kernel(other); };
     std::optional<Call> open;
     ssize_t n = 0;
-    if (!begin_call(open, s, CallKind::kWait, call.fd, wait, kernel, n)) [[unlikely]] {
-        engine_leave(call.ring);
+    if (!begin_call(open, s, CallKind::kWait, call.fd, wait, elsewhere, n)) [[unlikely]]
         return n;
-    }
     for (const int number = call.fd;;) {
         const int result = wait_for(s, number, POLLIN, wait);
         if (wait.found)

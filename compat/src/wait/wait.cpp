@@ -140,18 +140,20 @@ int begin_edges(Socket &s, int fd, mux::Frame &frame)
 int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, mux::Frame &frame, std::int64_t turn)
 {
     Sleeper &sleeper = *frame.sleeper;
+    const int live = live_fd(s, fd);
     const bool kernel_carries = (events & POLLOUT) == 0 || (sends_by_kernel(s) && turn == kForever);
-    pollfd fds[] = {
-        {frame.edges >= 0 ? frame.edges : live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
-        {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(frame.armed))), POLLIN, 0},
-        {sleeper.wake_fd(), POLLIN, 0}};
+    pollfd fds[] = {{frame.edges >= 0 ? frame.edges : live, static_cast<short>(kernel_carries ? events : 0), 0},
+                    {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(frame.armed))), POLLIN, 0},
+                    {sleeper.wake_fd(), POLLIN, 0}};
     timespec timeout = {};
     const std::int64_t until = std::min(wait.deadline_ns, turn);
     const std::int64_t left = until - now_ns();
     if (until != kForever && left > 0)
         timeout = mux::to_timespec(left);
-    if (libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0 &&
-        fds[0].revents != 0)
+    const bool told = libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0;
+    if (live_fd(s, fd) != live)
+        fds[0].revents = 0; // of another file, maybe, that has got the number
+    if (told && fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
     sleeper.told(fds[2].revents);
     frame.woken();
@@ -301,7 +303,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
 [[gnu::cold]] int await_kept(int fd, short events, const Wait &wait)
 {
     constexpr int kLookMs = 10;
-    for (pollfd p = {fd, events, 0}; libc::uncancelled::poll_now(&p, 1) <= 0;) { // a handler ends this look, too
+    for (pollfd p = {fd, events, 0}; libc::uncancelled::finds_nothing(p);) {
         if (is_interrupted(wait))
             return -EINTR;
         if (is_over(wait))

@@ -91,7 +91,7 @@ void a_receive_finds_what_is_there_now(void **)
 {
     for (const bool accelerated : {false, true})
         for (const Kept how : kAll)
-            for (const std::size_t size : {0, 10})
+            for (const std::size_t size : {std::size_t{0}, std::size_t{10}})
                 expect_on_lost_number(accelerated, how, 0, 0, [size](const End &end) {
                     char bytes[10];
                     return sock::receive(*end.s, end.fd, bytes, size, 0);
@@ -127,6 +127,40 @@ void a_datagrams_receive_does_too(void **)
         put_end_on(to.fd);
         char bytes[10];
         assert_int_equal(sock::receive(*to.s, to.fd, bytes, sizeof bytes, 0), 0);
+    }
+}
+
+// The entry of the table is gone, and the kernel has not seen why: the number still leads to the socket's file, which
+// goes on by another descriptor. Its bytes have to be counted.
+void a_number_that_is_about_to_go_is_the_sockets(void **)
+{
+    Pair pair;
+    const Keeper keeper(*pair.a.s, pair.a.fd, Kept::kByDescriptor);
+    sock::forget(pair.a.fd);
+    const std::uint64_t before = pair.a.s->rx.kernel_bytes.load();
+    assert_int_equal(::send(pair.b.fd, "x", 1, 0), 1);
+    char byte = 0;
+    assert_int_equal(sock::receive(*pair.a.s, pair.a.fd, &byte, 1, 0), 1);
+    assert_int_equal(byte, 'x');
+    assert_int_equal(pair.a.s->rx.kernel_bytes.load(), before + 1);
+}
+
+// It goes on where it began, and not with the file that has the number by then.
+void a_part_of_a_call_stays_on_its_socket(void **)
+{
+    for (const bool accelerated : {false, true}) {
+        Pair pair;
+        if (accelerated) {
+            assert_true(offload(pair));
+            drain(pair);
+        }
+        const sock::Call call(*pair.a.s, sock::CallKind::kWait);
+        std::thread([fd = pair.a.fd] { put_end_on(fd); }).join();
+        send_some(pair.b, 10);
+        char bytes[10];
+        assert_int_equal(sock::receive(*pair.a.s, pair.a.fd, bytes, sizeof bytes, 0), 10);
+        assert_int_equal(sock::receive(*pair.a.s, pair.a.fd, bytes, sizeof bytes, MSG_DONTWAIT), -1);
+        assert_int_equal(errno, EAGAIN);
     }
 }
 
@@ -187,6 +221,8 @@ int main()
         cmocka_unit_test(a_send_finds_what_is_there_now),
         cmocka_unit_test(a_send_that_finds_no_room_does_too),
         cmocka_unit_test(a_datagrams_receive_does_too),
+        cmocka_unit_test(a_number_that_is_about_to_go_is_the_sockets),
+        cmocka_unit_test(a_part_of_a_call_stays_on_its_socket),
         cmocka_unit_test(who_is_signalled_before_the_kernels_call_is_interrupted),
         cmocka_unit_test(a_call_that_has_begun_outlives_its_number),
     };
