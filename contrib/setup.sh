@@ -23,7 +23,7 @@ PACKAGES=(
     nginx-light php8.2-fpm wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
     python3-zmq python3-grpcio nanomsg-utils iperf mosquitto mosquitto-clients hey nats-server
-    libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev
+    libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev liburing-dev
     # a whole machine under it (contrib/lab/system)
     systemd-sysv dbus cron postfix dnsmasq
     # containers: podman with its runtimes, networks and pods, root's and other users'; compose files

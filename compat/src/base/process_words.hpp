@@ -44,6 +44,9 @@ struct Uring {
     std::atomic<std::uint32_t> unproven{0};    // table/read_urings.hpp
     std::atomic<std::uint32_t> first_looks{0}; // before there is a socket that could be accelerated
     std::atomic<std::uint32_t> offload_looks{0};
+    std::atomic<std::uint32_t> begun{0}; // set-ups and ends of those that are read; table/uring.hpp
+    std::atomic<std::uint32_t> ended{0};
+    std::atomic<std::uint32_t> unclear_looks{0}; // one after the other
 };
 
 struct HelperRest {

@@ -30,6 +30,9 @@ constexpr unsigned kKnownFlags = IORING_ENTER_GETEVENTS | IORING_ENTER_SQ_WAKEUP
                                  IORING_ENTER_EXT_ARG | 1U << 5 | 1U << 6 |
                                  1U << 7; // ABS_TIMER, EXT_ARG_REG, NO_IOWAIT
 
+// Of io_uring_register()'s operations: IORING_REGISTER_USE_REGISTERED_RING.
+constexpr unsigned kByPlace = 1U << 31;
+
 long call(long number, const Arguments &a)
 {
     using Direct = long (*)(long, long, long, long, long, long, long);
@@ -45,10 +48,19 @@ void look_for_others(const char *how)
         sock::ring_seen(how);
 }
 
-// `waits`: it does all that the program asked for but hand over entries.
-long hand_over(const Arguments &a, std::uint32_t count, bool waits)
+// The number is none of a descriptor (IORING_REGISTER_RING_FDS), so it isn't known whether we read it.
+void by_place(const char *how)
 {
-    if (waits)
+    const KeepErrno keep;
+    if (!sock::sandboxed())
+        sock::ring_seen(how);
+}
+
+// As a call of syscall() hands over.
+long by_syscall(const void *how, std::uint32_t count, bool whole)
+{
+    const Arguments &a = *static_cast<const Arguments *>(how);
+    if (whole)
         return call(SYS_io_uring_enter, {a[0], count, a[kLeast], a[kFlags], a[4], a[5]});
     return call(SYS_io_uring_enter, {a[0], count, 0, 0, 0, 0});
 }
@@ -91,35 +103,11 @@ private:
     bool open_ = false;
 };
 
-// In pieces, where one entry must not be looked at before those in front of it have been taken. As in the kernel there
-// is no waiting if less is handed over than was asked for.
 long enter_read_uring(const sock::UringReference &uring, const Arguments &a)
 {
-    const auto wanted = static_cast<std::uint32_t>(a[kWanted]);
-    const auto least = static_cast<std::uint32_t>(a[kLeast]);
     const bool waits = (static_cast<unsigned>(a[kFlags]) & IORING_ENTER_GETEVENTS) != 0;
-    std::uint32_t total = 0;
-    Claim claim(uring);
-    const libc::WhenLeft<Claim, &Claim::leave> left(claim);
-    for (;;) {
-        const UringPiece piece = claim.look(wanted - total);
-        if (piece.count == 0 && !sock::find_uring(static_cast<int>(a[0]))) [[unlikely]] // forgotten meanwhile
-            return total != 0 ? static_cast<long>(total) : call(SYS_io_uring_enter, a);
-        const bool all = total + piece.count == wanted;
-        // What was changed for the kernel is not to stay so for as long as it waits.
-        const bool apart = all && waits && piece.done != 0 && least > piece.done;
-        const long taken = hand_over(a, piece.count, all && !apart);
-        claim.settle(piece, taken);
-        if (taken < 0)
-            return total != 0 ? static_cast<long>(total) : taken;
-        total += static_cast<std::uint32_t>(taken);
-        if (apart && total == wanted) {
-            const KeepErrno keep;
-            hand_over(a, 0, true);
-        }
-        if (!piece.stopped || static_cast<std::uint32_t>(taken) != piece.count || piece.count == 0)
-            return static_cast<long>(total);
-    }
+    return hand_over_in_pieces(uring, static_cast<int>(a[0]), static_cast<std::uint32_t>(a[kWanted]),
+                               waits ? static_cast<std::uint32_t>(a[kLeast]) : 0, {by_syscall, &a});
 }
 
 struct FilesUpdate { // both kinds begin so
@@ -203,9 +191,53 @@ bool registers_nothing_of_sockets(unsigned operation)
 
 } // namespace
 
+// As in the kernel there is no waiting if less is handed over than was asked for.
+long hand_over_in_pieces(const sock::UringReference &uring, int fd, std::uint32_t wanted, std::uint32_t least,
+                         const HandOver &hand)
+{
+    std::uint32_t total = 0;
+    Claim claim(uring);
+    const libc::WhenLeft<Claim, &Claim::leave> left(claim);
+    for (;;) {
+        const UringPiece piece = claim.look(wanted - total);
+        if (piece.count == 0 && !sock::find_uring(fd)) [[unlikely]] // forgotten meanwhile
+            return total != 0 ? static_cast<long>(total) : hand.call(hand.how, wanted, true);
+        const bool all = total + piece.count == wanted;
+        // What was changed for the kernel is not to stay so for as long as it waits.
+        const bool apart = all && piece.done != 0 && least > piece.done;
+        const long taken = hand.call(hand.how, piece.count, all && !apart);
+        claim.settle(piece, taken);
+        if (taken < 0)
+            return total != 0 ? static_cast<long>(total) : taken;
+        total += static_cast<std::uint32_t>(taken);
+        if (apart && total == wanted) {
+            const KeepErrno keep;
+            hand.call(hand.how, 0, true);
+        }
+        if (!piece.stopped || static_cast<std::uint32_t>(taken) != piece.count || piece.count == 0)
+            return static_cast<long>(total);
+    }
+}
+
+bool uring_made(int fd, const io_uring_params &made, const void *site)
+{
+    const char *const why =
+        libc::in_vfork_child() ? "io_uring_setup (a child of vfork())" : sock::read_uring(fd, made, site);
+    if (why != nullptr) {
+        sock::ring_seen(why);
+        return false;
+    }
+    number_tracked(fd);
+    VMA_LOG(kDebug, "fd=%d: an io_uring whose submissions are read: sockets that it takes go to the kernel", fd);
+    if (sock::rings_forbid())
+        sock::return_before_ring();
+    return true;
+}
+
 long set_up_uring(const Arguments &a, const void *caller)
 {
     let_loads_end();
+    const sock::RingComesOrGoes comes;
     const long result = call(SYS_io_uring_setup, a);
     if (result < 0)
         return result;
@@ -214,28 +246,23 @@ long set_up_uring(const Arguments &a, const void *caller)
     number_given(fd);
     if (sock::sandboxed())
         return result;
-    const auto *const made = reinterpret_cast<const io_uring_params *>(a[1]); // the kernel has written it
-    const char *const why =
-        libc::in_vfork_child() ? "io_uring_setup (a child of vfork())" : sock::read_uring(fd, *made, caller);
-    if (why != nullptr) {
-        sock::ring_seen(why);
-    } else {
-        number_tracked(fd);
-        VMA_LOG(kDebug, "fd=%d: an io_uring whose submissions are read: sockets that it takes go to the kernel", fd);
-        if (sock::rings_forbid())
-            sock::return_before_ring();
-    }
+    uring_made(fd, *reinterpret_cast<const io_uring_params *>(a[1]), caller); // the kernel has written it
     return result;
 }
 
 long enter_uring(const Arguments &a)
 {
+    const auto flags = static_cast<unsigned>(a[kFlags]);
+    if ((flags & IORING_ENTER_REGISTERED_RING) != 0) {
+        by_place("io_uring_enter (a place among those that are registered)");
+        return call(SYS_io_uring_enter, a);
+    }
     const sock::UringReference uring = sock::find_uring(static_cast<int>(a[0]));
     if (!uring) {
         look_for_others("io_uring_enter");
         return call(SYS_io_uring_enter, a);
     }
-    const bool known = (static_cast<unsigned>(a[kFlags]) & ~kKnownFlags) == 0 && !libc::in_vfork_child();
+    const bool known = (flags & ~kKnownFlags) == 0 && !libc::in_vfork_child();
     if (known && !uring->inherited.load(std::memory_order_relaxed)) {
         if (static_cast<std::uint32_t>(a[kWanted]) != 0)
             return enter_read_uring(uring, a);
@@ -249,9 +276,12 @@ long enter_uring(const Arguments &a)
 long register_with_uring(const Arguments &a)
 {
     const auto operation = static_cast<unsigned>(a[1]);
-    bool is_unknown = false;
-    const sock::UringReference uring = sock::find_uring(static_cast<int>(a[0]));
-    if (!uring) {
+    const bool at_place = (operation & kByPlace) != 0;
+    bool is_unknown = at_place;
+    const sock::UringReference uring = at_place ? sock::UringReference() : sock::find_uring(static_cast<int>(a[0]));
+    if (at_place) {
+        by_place("io_uring_register (a place among those that are registered)");
+    } else if (!uring) {
         look_for_others("io_uring_register");
     } else {
         const KeepErrno keep;

@@ -37,6 +37,7 @@ struct ThisThread {
     ThreadSignals signals; // signals.hpp
     std::uint32_t id;      // stats/count.hpp: gettid(); 0: not asked for yet
     bool in_log_callback;  // config/log.cpp
+    std::uint8_t set_ups;  // intercept/liburing.hpp: of io_urings, begun and not ended
     Turns turns;
     _pthread_cleanup_buffer *to_undo; // when_left.hpp: of the outermost call of ours that is on libc's list
     pid_t vfork_caller;               // vfork.hpp: who called it; 0: no vfork() since the last look

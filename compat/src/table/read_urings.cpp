@@ -130,7 +130,8 @@ const char *read_uring(int fd, const io_uring_params &made, const void *site)
     uring->site = site;
     uring->inherited = false;
     uring->drains = false;
-    uring->proven = is_proven(site);
+    uring->proven = site == nullptr || is_proven(site);
+    uring->liburing_head = nullptr;
     if (!uring->proven)
         g_process.uring.unproven.fetch_add(1, std::memory_order_seq_cst);
     uring->generation.fetch_add(1, std::memory_order_relaxed);
@@ -163,6 +164,25 @@ UringReference find_uring(int fd)
     return {};
 }
 
+void name_liburing(int fd, const void *head)
+{
+    if (const UringReference uring = find_uring(fd))
+        uring->liburing_head.store(head, std::memory_order_release);
+}
+
+UringReference find_liburing(const void *head, int fd)
+{
+    const int end = head != nullptr ? g_urings.end.load(std::memory_order_acquire) : 0;
+    for (int i = 0; i < end; ++i) {
+        ReadUring &uring = g_urings.all[i];
+        const std::uint32_t generation = uring.generation.load(std::memory_order_acquire);
+        if (uring.liburing_head.load(std::memory_order_acquire) == head &&
+            uring.above.load(std::memory_order_relaxed) == fd + 1)
+            return {&uring, generation};
+    }
+    return {};
+}
+
 void forget_uring(int fd)
 {
     const UringReference uring = find_uring(fd);
@@ -175,6 +195,7 @@ void forget_uring(int fd)
     if (!uring->inherited.load(std::memory_order_relaxed))
         set_proven(*uring);
     unmap(*uring);
+    uring->liburing_head.store(nullptr, std::memory_order_relaxed);
     uring->generation.fetch_add(1, std::memory_order_relaxed);
     uring->above.store(0, std::memory_order_release);
 }
@@ -200,6 +221,7 @@ void urings_after_fork_in_child()
 {
     g_urings.lock.reset();
     g_process.uring.unproven.store(0, std::memory_order_relaxed);
+    g_process.uring.ended.store(g_process.uring.begun.load(std::memory_order_relaxed), std::memory_order_relaxed);
     for (int i = 0; i < g_urings.end.load(std::memory_order_relaxed); ++i) {
         g_urings.all[i].turn.reset();
         g_urings.all[i].lock.reset();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The io_urings whose submissions the library reads, by descriptor: set up by syscall() without IORING_SETUP_SQPOLL, so
-// that each entry is announced by a call that passes the library. Such an io_uring leaves sockets accelerated that it
-// has nothing to do with. Of all others see uring.hpp.
+// The io_urings whose submissions the library reads, by descriptor: set up by syscall() or by liburing's shared
+// library, without IORING_SETUP_SQPOLL, so that each entry is announced by a call that passes the library. Such an
+// io_uring leaves sockets accelerated that it has nothing to do with. Of all others see uring.hpp.
 //
 // Code that sets one up by syscall() might enter it by an instruction of its own. So the first one of each place in the
-// program is *unproven* until it has been entered by syscall(), and no socket is accelerated before.
+// program is *unproven* until it has been entered by syscall(), and no socket is accelerated before. liburing's are
+// entered by its functions, which programs call by name as they have called the one that set it up.
 #pragma once
 
 #include <sys/types.h>
@@ -29,8 +30,9 @@ struct ReadUring {
     std::atomic<bool> drains{false};    // has had an entry that waits for those before it, and has those after it wait
     std::atomic<bool> proven{false};
     bool only_polled = false;   // IORING_SETUP_IOPOLL
-    const void *site = nullptr; // who set it up: a place in the program's code
-    dev_t device = 0;           // identity of the file
+    const void *site = nullptr; // who set it up: a place in the program's code; liburing's have none
+    std::atomic<const void *> liburing_head{nullptr}; // where liburing has mapped the kernel's counter, if it is its
+    dev_t device = 0;                                 // identity of the file
     ino_t inode = 0;
     UringQueue queue;
     void *words = nullptr; // mappings of our own: with them the io_uring lives on, so they go with its descriptor
@@ -83,16 +85,21 @@ private:
     std::uint32_t generation_ = 0;
 };
 
-// After io_uring_setup() at `site`. nullptr: from now on its submissions can be read. Else the reason why not, a
-// literal.
+// After io_uring_setup() at `site`, or nullptr where it needs no proof. nullptr: from now on its submissions can be
+// read. Else the reason why not, a literal.
 const char *read_uring(int fd, const io_uring_params &made, const void *site);
 
 void prove_uring(const UringReference &uring); // it is entered by syscall(), for the first time
 
 UringReference find_uring(int fd); // false if it is not one of them
-void forget_uring(int fd);         // before its descriptor is closed, or when its number is reused
-void forget_urings();              // all; ring_seen() was called before: they go on unread
-bool is_read_uring(int fd);        // and still the file that it was
+
+// liburing's, by an address and the number that its structure has, wherever the program has moved that.
+void name_liburing(int fd, const void *head);
+UringReference find_liburing(const void *head, int fd);
+
+void forget_uring(int fd);  // before its descriptor is closed, or when its number is reused
+void forget_urings();       // all; ring_seen() was called before: they go on unread
+bool is_read_uring(int fd); // and still the file that it was
 void urings_after_fork_in_child();
 
 // An entry names this number and is not done at once: it is looked up when its turn comes.

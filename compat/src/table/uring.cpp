@@ -113,11 +113,29 @@ bool is_look_due(std::atomic<std::uint32_t> &looks)
     return look <= kFirst || (look & (look - 1)) == 0;
 }
 
+// A ring that was found while another thread set one up or closed one need not be another one, so the next look is due
+// again. Not for ever: threads may do nothing else.
+bool finds_ring_now_and_then(std::atomic<std::uint32_t> &looks)
+{
+    constexpr std::uint32_t kMostUnclear = 16;
+    if (!is_look_due(looks))
+        return false;
+    auto &uring = g_process.uring;
+    const std::uint32_t ended = uring.ended.load(std::memory_order_seq_cst);
+    const bool found = finds_ring();
+    if (!found || uring.begun.load(std::memory_order_seq_cst) == ended) {
+        uring.unclear_looks.store(0, std::memory_order_relaxed);
+        return found;
+    }
+    looks.fetch_sub(1, std::memory_order_relaxed);
+    return uring.unclear_looks.fetch_add(1, std::memory_order_relaxed) >= kMostUnclear;
+}
+
 } // namespace
 
 bool meets_ring()
 {
-    return is_look_due(g_process.uring.first_looks) && finds_ring();
+    return finds_ring_now_and_then(g_process.uring.first_looks);
 }
 
 bool rings_keep(Socket &s)
@@ -136,7 +154,7 @@ bool may_offload_beside_rings(Socket &s)
 {
     if (rings_keep(s))
         return false;
-    if (!is_look_due(g_process.uring.offload_looks) || !finds_ring())
+    if (!finds_ring_now_and_then(g_process.uring.offload_looks))
         return true;
     const int saved = errno;
     ring_seen("/proc/self/fd");

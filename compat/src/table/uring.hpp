@@ -35,6 +35,18 @@ void ring_seen(const char *how);
 // or is about to be, goes back. No lock is held.
 void return_before_ring();
 
+// For as long as one lives a ring may be among the descriptors that is being set up and will be read, or was read and
+// is about to be closed by liburing: what is found then need not be another one. One that is jumped over costs later
+// looks their certainty, and in the end the sockets their acceleration.
+class RingComesOrGoes
+{
+public:
+    RingComesOrGoes() { g_process.uring.begun.fetch_add(1, std::memory_order_seq_cst); }
+    ~RingComesOrGoes() { g_process.uring.ended.fetch_add(1, std::memory_order_seq_cst); }
+    RingComesOrGoes(const RingComesOrGoes &) = delete;
+    RingComesOrGoes &operator=(const RingComesOrGoes &) = delete;
+};
+
 // Is such an io_uring among this process's descriptors? Some system calls for each descriptor; uses no memory of the
 // heap.
 bool finds_ring();

@@ -34,6 +34,10 @@ NEEDED = """
     posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen _IO_popen wordexp fork __fork vfork __vfork _Fork clone __clone unshare daemon prctl syscall __register_atfork
     sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
     io_uring_setup io_uring_queue_init io_uring_queue_init_params io_uring_queue_init_mem io_uring_queue_mmap
+    io_uring_queue_exit io_uring_close_ring_fd io_uring_resize_rings io_uring_enter io_uring_enter2 io_uring_register
+    io_uring_register_files io_uring_register_files_tags io_uring_register_files_update io_uring_register_files_update_tag
+    io_uring_submit io_uring_submit_and_wait io_uring_submit_and_get_events io_uring_submit_and_wait_timeout
+    io_uring_submit_and_wait_min_timeout io_uring_submit_and_wait_reg __io_uring_get_cqe
     _exit _Exit vma_exit
 """.split()
 

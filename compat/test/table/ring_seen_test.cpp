@@ -4,7 +4,9 @@
 #include "fabtests/unit.hpp"
 
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -111,6 +113,28 @@ void the_next_one_looks_at_no_socket(void **)
     sock::g_process.uring.returned = false;
 }
 
+// It may be the one that a thread sets up or closes now, so the next look is due again; but not for ever.
+void what_is_found_meanwhile_is_no_answer(void **)
+{
+    constexpr int kMostUnclear = 16;
+    io_uring_params made = {};
+    const auto fd = static_cast<int>(::syscall(SYS_io_uring_setup, 4, &made));
+    if (fd < 0)
+        UNIT_SKIP("the kernel has no io_uring for us");
+    sock::g_process.uring.first_looks = 100;
+    assert_false(sock::meets_ring()); // none is due
+    sock::g_process.uring.first_looks = 0;
+    {
+        const sock::RingComesOrGoes comes;
+        for (int i = 0; i < kMostUnclear; ++i)
+            assert_false(sock::meets_ring());
+        assert_true(sock::meets_ring());
+    }
+    assert_true(sock::meets_ring());
+    ::close(fd);
+    assert_false(sock::meets_ring());
+}
+
 } // namespace
 
 int main()
@@ -120,6 +144,7 @@ int main()
         cmocka_unit_test(a_stream_is_back_for_both),
         cmocka_unit_test(a_datagram_socket_is_back_for_both),
         cmocka_unit_test(the_next_one_looks_at_no_socket),
+        cmocka_unit_test(what_is_found_meanwhile_is_no_answer),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
