@@ -221,20 +221,18 @@ void datagrams_that_are_too_early(void **)
     assert_true(accelerate(from, to));
     sock::Socket &s = *from.s;
     set_rate(s, from.fd, 1);
-    const std::uint32_t by_kernel = from.kernel_sends();
-    std::uint32_t sent = 0;
     Datagram datagram;
     const std::int64_t until = sock::now_ns() + patience::nanoseconds();
-    while (sock::now_ns() < until && !(sock::is_offloaded(s) && !has_room(s, from.fd))) {
-        datagram.fill(1, sent);
-        const ssize_t n = from.send(datagram, to.address, MSG_DONTWAIT);
-        if (n < 0)
+    // By the kernel, at any rate, until a look finds that the engine is nobody's: the helper may be at work in each.
+    for (std::uint32_t i = 0; sock::now_ns() < until && !(sock::is_offloaded(s) && !has_room(s, from.fd)); ++i) {
+        datagram.fill(1, i);
+        if (from.send(datagram, to.address, MSG_DONTWAIT) < 0)
             assert_int_equal(errno, EAGAIN);
         else
-            ++sent;
+            assert_true(datagram.is_whole(to.receive(datagram)));
     }
     assert_false(has_room(s, from.fd));
-    assert_in_range(from.kernel_sends() - by_kernel, 0, 8); // until it was offloaded
+    const std::uint32_t by_kernel = from.kernel_sends();
     mmsghdr messages[3] = {};
     iovec part = {&datagram, sizeof datagram}; // not shorter than what was refused
     for (mmsghdr &message : messages) {
@@ -248,6 +246,7 @@ void datagrams_that_are_too_early(void **)
     give_send_timeout(s, from.fd, 20);
     assert_int_equal(from.send(datagram, to.address), -1);
     assert_int_equal(errno, EAGAIN);
+    assert_int_equal(from.kernel_sends(), by_kernel); // what is too early is not left to the kernel
 
     Listener listener;
     sock::watch(s, listener);
@@ -262,10 +261,9 @@ void datagrams_that_are_too_early(void **)
     assert_int_equal(sock::set_option(s, from.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &few, sizeof few), 0);
     assert_int_equal(sock::send_messages(s, from.fd, messages, 3, MSG_DONTWAIT), 2);
     set_rate(s, from.fd, 1'000'000);
-    for (std::uint32_t i = 0; i < 10; ++i, ++sent) // these wait
-        assert_true(from.send_number(1, sent, to.address));
-    std::uint32_t received = 0;
-    for (; received < sent + 2; ++received)
+    for (std::uint32_t i = 0; i < 10; ++i) // these wait
+        assert_true(from.send_number(1, i, to.address));
+    for (int received = 0; received < 2 + 10; ++received)
         assert_true(to.receive(datagram) > 0);
 }
 
