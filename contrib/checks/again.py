@@ -17,7 +17,7 @@ UNFORGIVEN = {  # what a case has said that no second run makes good
     "a crash": r"crashed: SIG|Segmentation fault|\bcore dumped|\bdumped core|terminate called|stack smashing|double free|corrupted size"
                r"|\bended with (status )?-(4|6|7|8|11)\b|\bexit(ed with)? status:? (132|134|135|136|139)\b|Test failed with exception",
     "bytes that are wrong, missing or doubled": r"\bwrong (byte|answer|bytes)|\bwrong (from|at byte)|(echo|bytes) (is|are) wrong"
-                                                r"|\bdoubled\b(?! \d+ held)|\bbytes? (is |are )?missing|\bdata lost|\bdatagram was lost"
+                                                r"|\bdoubled\b(?! \d+ held| +hung)|\): lost: |\bbytes? (is |are )?missing|\bdata lost|\bdatagram was lost"
                                                 r"|, 'end'\) == \(\d+, 'end'\)|'[0-9a-f]{64}' == '[0-9a-f]{64}'",
 }
 

@@ -33,7 +33,7 @@ def test_a_sample(harness):
     print(f"FABTESTS_SEED={SEED}")
     inject.sample(harness, stretches, ("kill", "stop", "stop-kill", "poll", "jump"), table, SEED, SECONDS)
     print(table.text())
-    assert not table.wrong, f"FABTESTS_SEED={SEED}\n{table.text()}\n{table.faults()}"
+    assert not table.wrong, f"FABTESTS_SEED={SEED}\n{table.faults()}\n{table.text()}"
     reached = sum(row["reached"] for row in table.rows.values())
     assert reached > sum(row["steps"] for row in table.rows.values()) / 2, f"points are not found again\n{table.text()}"
 
@@ -49,7 +49,7 @@ def test_a_signal_in_a_call(harness, call):
     print(f"FABTESTS_SEED={SEED}")
     inject.of_threads(harness, [steps.Where(call, 0)], table, SEED, each=3)
     print(table.text())
-    assert not table.wrong, f"FABTESTS_SEED={SEED}\n{table.text()}\n{table.faults()}"
+    assert not table.wrong, f"FABTESTS_SEED={SEED}\n{table.faults()}\n{table.text()}"
 
 
 @pytest.mark.parametrize("breaks, verdict", [("lose", "lost"), ("double", "doubled")])
