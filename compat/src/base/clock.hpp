@@ -2,6 +2,7 @@
 // Time in the waits: the caller's timeout as a deadline with the kernel's nanoseconds, and when the kernel is asked.
 #pragma once
 
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -24,6 +25,17 @@ inline std::int64_t now_ns()
     timespec now = {};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * kNanosPerSecond + now.tv_nsec;
+}
+
+// Until it says true, or it is too late. What it tries is another thread's for moments.
+template <typename Attempt> bool try_until(std::int64_t until, const Attempt &attempt)
+{
+    while (!attempt()) {
+        if (now_ns() >= until)
+            return false;
+        ::sched_yield();
+    }
+    return true;
 }
 
 inline timespec to_timespec(std::int64_t ns)

@@ -47,7 +47,7 @@ void open_early(const Stream &s, int fd, const sockaddr_in6 *peer)
                        s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly &&
                        !s.pinned.load(std::memory_order_relaxed);
     if (opens && is_within_host(fd, peer, ends))
-        open_in_turn([&] { open_all(ends); }, patience_asked_for());
+        (void)open_in_turn([&] { open_all(ends); }, patience_asked_for());
 }
 
 } // namespace vma::sock

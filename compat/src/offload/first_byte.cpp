@@ -83,17 +83,6 @@ std::int64_t patience_ns()
     return is_told() ? std::int64_t{1000} * config::params().lift_at_connect : kHabitsPatienceNs;
 }
 
-// Until it says true, or it is too late. What it tries is another thread's for some 100 microseconds at a time.
-template <typename Attempt> bool try_until(std::int64_t until, const Attempt &attempt)
-{
-    while (!attempt()) {
-        if (mux::now_ns() >= until)
-            return false;
-        ::sched_yield();
-    }
-    return true;
-}
-
 bool open_words(std::int64_t until)
 {
     if (offers_are_open()) [[likely]]
@@ -107,7 +96,7 @@ bool open_words(std::int64_t until)
         g_offload.lock.unlock();
         return true;
     };
-    return !sandboxed() && try_until(until, attempt) && open;
+    return !sandboxed() && mux::try_until(until, attempt) && open;
 }
 
 // Of a port.
@@ -312,7 +301,8 @@ void offer_at_accept(Stream &s, int fd)
     const std::int64_t began = generations().connecting_ns.load(std::memory_order_acquire);
     if (now - began >= patience_ns() + kSlackNs)
         return;
-    (void)try_until(until, [&s, fd] { return is_loading(Part::kProvider) || try_offload(s, fd, Offerer::kAcceptor); });
+    (void)mux::try_until(until,
+                         [&s, fd] { return is_loading(Part::kProvider) || try_offload(s, fd, Offerer::kAcceptor); });
     s.offered_first = s.leaves_first && (s.cookie != 0 || s.endpoint != nullptr); // which may have taken it already
     if (s.offered_first) { // later ones find it, and nobody waits while the provider is loaded
         leaves_offers(local.sin6_port).set();

@@ -26,6 +26,7 @@
 #include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/offload/stream.hpp"
+#include "compat/src/offload/turn.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -219,12 +220,6 @@ void offload(Stream &s, int fd, Offerer offerer) // a candidate; offload lock he
     else
         refuse_without_engine(s);
 }
-
-enum class Turn {
-    kNotNow,    // another thread offloads, or forks
-    kTaken,     // and there is nothing else to do
-    kStaysAsIs, // beside a ring of io_uring or under a filter of system calls that was not seen before
-};
 
 // By which nobody tells when they can: it is asked again after some sends and receives.
 bool sets_follow(Stream &s)

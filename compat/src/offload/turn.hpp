@@ -11,32 +11,38 @@
 
 namespace vma::sock {
 
-// Not at all where another thread has the lock, or forks. True: it was not done, as there is such a filter.
-template <typename What> bool do_in_turn(What &&what)
+enum class Turn {
+    kNotNow,    // another thread has the lock, or forks
+    kTaken,     // it was done
+    kStaysAsIs, // it was not: beside a ring of io_uring, or under a filter of system calls, that was not seen before
+};
+
+template <typename What> Turn do_in_turn(What &&what)
 {
     if (!g_offload.lock.try_lock())
-        return false;
-    bool met = false;
+        return Turn::kNotNow;
+    Turn turn = Turn::kNotNow;
     if (g_forks.gate.try_lock()) {
-        met = meets_filter(); // first: all else makes more calls, the change of stacks too
-        if (!met)
+        turn = meets_filter() ? Turn::kStaysAsIs : Turn::kTaken; // first: all else makes more calls
+        if (turn == Turn::kTaken)
             g_engine_tables.stack.run(what);
         g_forks.gate.unlock();
     }
     g_offload.lock.unlock();
-    return met;
+    return turn;
 }
 
-// The same, and once more where it has found a library missing that is loaded then. Not at all while the provider is.
-template <typename What> void open_in_turn(What &&what, Patience patience)
+// The same, and once more where it has found a library missing that is loaded then. Not now while the provider is, too.
+template <typename What> Turn open_in_turn(What &&what, Patience patience)
 {
     if (is_loading_still(patience)) [[unlikely]]
-        return;
-    bool met = do_in_turn(what);
+        return Turn::kNotNow;
+    Turn turn = do_in_turn(what);
     if (load_what_is_wanted(patience)) [[unlikely]]
-        met = do_in_turn(what);
-    if (met) [[unlikely]]
+        turn = do_in_turn(what);
+    if (turn == Turn::kStaysAsIs) [[unlikely]]
         stay_in_sandbox();
+    return turn;
 }
 
 } // namespace vma::sock

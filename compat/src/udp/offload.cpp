@@ -33,8 +33,6 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uint32_t kOperationsPerLook = 8; // asking for other holders costs system calls
-
 Wanted read_wanted(int fd, sa_family_t family)
 {
     Wanted w;
@@ -167,6 +165,14 @@ void offload_locked(Socket &s, int fd, bool asked)
     tell_migration(s);
 }
 
+// Asking for other holders costs system calls.
+bool is_look_due(const Socket &s)
+{
+    constexpr std::uint32_t kOperationsPerLook = 8;
+    return s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0 ||
+           state_of(s).look_is_due.load(std::memory_order_relaxed);
+}
+
 // Nothing that was sent before the name vanished is on its way any more.
 void take_the_last(const Socket &s)
 {
@@ -211,17 +217,18 @@ bool wants_offload(Socket &s)
     const State &u = state_of(s);
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
     return operations >= config::params().lift_after && (u.seen != generation() || may_attach_port(s)) &&
-           ((!may_be_shared(s) && !s.mux.shared.load(std::memory_order_relaxed)) ||
-            operations % kOperationsPerLook == 0);
+           ((!may_be_shared(s) && !s.mux.shared.load(std::memory_order_relaxed)) || is_look_due(s));
 }
 
 namespace {
 
+// Where another thread has the lock it is the next operation's.
 void try_to_offload(Socket &s, int fd, bool asked, Patience patience)
 {
     const int saved = errno;
-    if (!sandboxed() && may_offload_beside_rings(s))
-        open_in_turn([&] { offload_locked(s, fd, asked); }, patience);
+    const bool may_look = !sandboxed() && may_offload_beside_rings(s);
+    const Turn turn = may_look ? open_in_turn([&] { offload_locked(s, fd, asked); }, patience) : Turn::kStaysAsIs;
+    state_of(s).look_is_due.store(turn == Turn::kNotNow, std::memory_order_relaxed);
     errno = saved;
 }
 
@@ -234,7 +241,7 @@ void offload(Socket &s, int fd)
 
 bool offload_to_pace(Socket &s, int fd)
 {
-    if (!offloaded(s) && s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0)
+    if (!offloaded(s) && is_look_due(s))
         try_to_offload(s, fd, false, Patience::kWaits); // the kernel would send at any rate
     return offloaded(s);
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/base/clock.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
@@ -17,6 +18,7 @@
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/read_option.hpp"
 #include "compat/src/libc/real.hpp"
@@ -37,6 +39,7 @@ namespace {
 
 constexpr std::int32_t kKernelTicks = 20; // a second
 constexpr std::int32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
+constexpr std::int64_t kPatienceNs = 100 * mux::kNanosPerMicro; // some look-ups of other senders
 
 // offload lock held
 fi_addr_t endpoint_of(std::uint16_t port)
@@ -167,6 +170,14 @@ bool has_changed(const Route &route)
     return route.generation != generation() || (route.is_watched && membership_changed(route.members));
 }
 
+// What it says goes past the kernel, perhaps to one that is closed.
+bool is_doubtful(const Route &route)
+{
+    const bool by_endpoint =
+        route.way == Way::kReceiver || route.way == Way::kGroup || (route.way == Way::kPort && route.to_group);
+    return by_endpoint && has_changed(route);
+}
+
 } // namespace
 
 About describe_flow(int fd, const Flow &flow)
@@ -239,10 +250,18 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
 
 namespace {
 
+// Another thread has the lock for a look-up of its own, or for the helper's work of each tick. It may wait for this
+// sender's lock, so this one doesn't sleep for it.
+bool lock_for_a_look(const Route &route)
+{
+    const auto attempt = [] { return g_offload.lock.try_lock(); };
+    return attempt() || (is_doubtful(route) && !sandboxed() && mux::try_until(mux::now_ns() + kPatienceNs, attempt));
+}
+
 bool look_up_in_turn(Socket &s, int fd, Route &route)
 {
     bool looked_up = false;
-    if (!g_offload.lock.try_lock())
+    if (!lock_for_a_look(route))
         return false;
     if (g_forks.gate.try_lock()) {
         g_engine_tables.stack.run([&] { look_up_locked(s, fd, route); });
@@ -255,8 +274,8 @@ bool look_up_in_turn(Socket &s, int fd, Route &route)
 
 } // namespace
 
-// Where a lock is held by another thread, the helper's each few milliseconds, the next send looks it up. If names have
-// changed, this one goes by the kernel: what the route says may be closed.
+// Where a lock is held by another thread, the next send looks it up. If names have changed, the lock is waited for a
+// little: else this one goes by the kernel, as the receiver may be closed, and those that follow have to go after it.
 int resolve(Socket &s, int fd, Route &route)
 {
     if (const int error = libc::read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
@@ -271,7 +290,7 @@ int resolve(Socket &s, int fd, Route &route)
     }
     if (!was_loaded && (is_loading(Part::kProvider) || is_loaded(Part::kProvider))) [[unlikely]]
         route.way = Way::kUnknown; // the next send looks again
-    if (!looked_up && (route.way != Way::kPort || route.to_group) && has_changed(route))
+    if (!looked_up && is_doubtful(route))
         route.way = Way::kUnknown;
     return 0;
 }

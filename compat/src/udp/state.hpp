@@ -68,6 +68,7 @@ struct State {
     sa_family_t family = AF_UNSPEC;
     Identity identity;                        // once asked for; inode 0: not yet
     Racy<std::uint32_t> seen = 0;             // generation of the names at our last look for a wish
+    std::atomic<bool> look_is_due{false};     // the one that was due found the offload lock taken
     std::atomic<bool> sends_by_kernel{false}; // an option of it is only the kernel's to follow
     std::atomic<bool> used_memory{false};     // there are routes to forget
     KernelError kernel_error;

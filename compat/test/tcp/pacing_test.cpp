@@ -267,6 +267,32 @@ void datagrams_that_are_too_early(void **)
         assert_true(to.receive(datagram) > 0);
 }
 
+// Each eighth datagram looks whether the rate can be kept: if another thread has the lock then, it is each next one.
+void a_look_that_found_the_lock_taken(void **)
+{
+    const UdpSocket from;
+    const UdpSocket to;
+    assert_true(accelerate(from, to));
+    sock::Socket &s = *from.s;
+    const std::atomic<bool> &due = sock::udp::state_of(s).look_is_due;
+    set_rate(s, from.fd, 1'000'000);
+    Datagram datagram;
+    const auto send_one = [&] { assert_true(from.send_number(1, 0, to.address)); };
+    const auto receive_one = [&] { assert_true(to.receive(datagram) > 0); };
+    constexpr int kEighth = 8;
+    sock::g_offload.lock.lock(); // so that the helper thread, by which a receive may wait, stands still
+    for (int i = 0; i < kEighth; ++i)
+        send_one();
+    const bool found = due;
+    sock::g_offload.lock.unlock();
+    for (int i = 0; i < kEighth; ++i)
+        receive_one();
+    assert_true(found);
+    for (; due; receive_one()) // the helper thread may have it
+        send_one();
+    assert_true(sock::is_offloaded(s));
+}
+
 } // namespace
 
 int main()
@@ -278,6 +304,7 @@ int main()
         cmocka_unit_test(a_stream_that_is_too_early),
         cmocka_unit_test(bytes_that_the_kernel_has_not_sent),
         cmocka_unit_test(datagrams_that_are_too_early),
+        cmocka_unit_test(a_look_that_found_the_lock_taken),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -108,17 +108,18 @@ inline std::uint32_t taken_from_ring()
     return taken;
 }
 
-// Until both ways are by the endpoint.
+// Until both ways are by the endpoint, and none is to be looked up again.
 inline bool accelerate_with_peer(const UdpSocket &socket)
 {
     const std::int64_t until = sock::now_ns() + patience::nanoseconds();
     while (sock::now_ns() < until) {
+        const std::uint32_t names = sock::udp::generation();
         const std::uint32_t sent = socket.kernel_sends();
         const std::uint32_t taken = taken_from_ring();
         Datagram datagram;
         if (!socket.send_number(0, 0, g_peer.address) || !datagram.is_whole(socket.receive(datagram)))
             return false;
-        if (socket.kernel_sends() == sent && taken_from_ring() != taken)
+        if (socket.kernel_sends() == sent && taken_from_ring() != taken && sock::udp::generation() == names)
             return true;
     }
     return false;

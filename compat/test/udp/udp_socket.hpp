@@ -20,11 +20,13 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/names.hpp"
 #include "compat/src/udp/state.hpp"
 #include "fabtests/patience.hpp"
 
@@ -149,6 +151,34 @@ inline bool accelerate(const UdpSocket &from, const UdpSocket &to)
             return to.takes_by_endpoint();
     }
     return false;
+}
+
+struct Direction {
+    const UdpSocket &from;
+    const UdpSocket &to;
+};
+
+// The same of several, so that nothing is left to be looked up: what accelerates one changes names, and names send the
+// others' next datagram to a look that the helper thread's own work may forbid. In the last round all find the names as
+// those before have left them.
+inline bool accelerate_all(const std::vector<Direction> &directions)
+{
+    const std::int64_t until = sock::now_ns() + patience::nanoseconds();
+    const auto kernel_sends = [&directions] {
+        std::uint32_t sum = 0;
+        for (const Direction &one : directions)
+            sum += one.from.kernel_sends();
+        return sum;
+    };
+    for (bool changed = true; changed;) {
+        const std::uint32_t names = sock::udp::generation();
+        const std::uint32_t before = kernel_sends();
+        for (const Direction &one : directions)
+            if (sock::now_ns() >= until || !accelerate(one.from, one.to))
+                return false;
+        changed = names != sock::udp::generation() || before != kernel_sends();
+    }
+    return true;
 }
 
 // So many datagrams may be out at a time that no queue is too short for them.

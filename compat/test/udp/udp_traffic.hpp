@@ -119,9 +119,10 @@ inline std::uint32_t kernel_sends(const Plan &plan)
 // How many went by the kernel.
 inline std::uint32_t run(Traffic &traffic, const Plan &plan)
 {
+    std::vector<Direction> directions = {{traffic.to(), traffic.to()}};
     for (const UdpSocket *const from : plan.from)
-        assert_true(accelerate(*from, traffic.to()));
-    assert_true(accelerate(traffic.to(), traffic.to()));
+        directions.push_back({*from, traffic.to()});
+    assert_true(accelerate_all(directions));
     const std::uint32_t before = kernel_sends(plan);
     std::vector<std::thread> senders;
     std::vector<std::thread> others;
