@@ -92,8 +92,7 @@ struct Speaker {
     {
         const int on = 1;
         assert_int_equal(socket.set(IPPROTO_IP, IP_RECVERR, on), 0);
-        assert_true(accelerate(socket, peer));
-        assert_true(accelerate(peer, socket));
+        assert_true(accelerate_all({{socket, peer}, {peer, socket}}));
         assert_true(socket.takes_by_endpoint());
         gone.close();
         look(socket); // what it was told when it was accelerated is over
@@ -235,12 +234,16 @@ public:
           })
     {
     }
+    // Once is enough: what the helper thread has to say late, of what was received before, may wake it again.
     bool falls_asleep() const
     {
         const std::int64_t until = sock::now_ns() + patience::nanoseconds();
-        while (!is_asleep() && g_sleeps.begun < Sleeps::kMost && sock::now_ns() < until)
+        bool asleep = false;
+        while (!asleep && g_sleeps.begun < Sleeps::kMost && sock::now_ns() < until) {
+            asleep = is_asleep();
             ::sched_yield();
-        return is_asleep();
+        }
+        return asleep;
     }
     int end() // 0, or the error that it ended with
     {
