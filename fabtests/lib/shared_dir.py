@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import socket
 import stat
 
 from . import build
@@ -23,18 +24,33 @@ def of_the_dead(shm: pathlib.Path) -> list[str]:
     return [name for name in entries(shm) if not os.path.basename(name).startswith(_LASTING)]
 
 
+def _is_answered(path: pathlib.Path) -> bool:
+    """Somebody listens under the name."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as caller:
+        try:
+            caller.connect(str(path))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
+
+
 def left_for_good(runner) -> list[str]:
     """What processes that are gone left, and the next start of a program did not remove."""
     shm = runner.shm
     info = shm.stat()
     if stat.S_IMODE(info.st_mode) != 0o700 or info.st_uid != os.geteuid():
         return []  # no directory that the library would use
+
     def files():  # the next program may choose the name of a dead one for itself: another file then
         return {(name, (shm / name).lstat().st_ino) for name in of_the_dead(shm)}
 
-    left = files()
-    if not left:
+    if not files():
         return []
+    # A process that another one has killed, as a launcher does with its ranks, may take a while to end.
+    runner.wait_until(lambda: not any(_is_answered(shm / name) for name, _ in files()), "who listens in the directory to end")
+    left = files()
     runner.rules.write_text("")
     runner.run("next", [build.program("sockets/programs/one_process")], vma=True, mode="latency", env={"FABTEST_LIFT": "1"})
     return [f"{name} of a dead process is still in the shared directory" for name, _ in sorted(left & files())]

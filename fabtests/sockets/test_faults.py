@@ -7,6 +7,7 @@ import pathlib
 import resource
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 
@@ -105,6 +106,24 @@ def test_nothing_is_left_after_kill(run, pair, shm):
         t.client.kill()
     assert shared_dir.of_the_dead(shm)  # else this test would show nothing
     assert shared_dir.left_for_good(run) == []
+
+
+def test_one_who_ends_late(run, shm):
+    """He may listen for a while after he was killed: his name is not of the dead before."""
+    wait = run.wait_until
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late:
+        late.bind(str(shm / "1-r5"))
+        late.listen()
+
+        def end(condition, what):
+            assert not condition()
+            late.close()
+            wait(condition, what)
+
+        run.wait_until = end
+        assert shared_dir.left_for_good(run) == []
+    run.wait_until = wait
+    assert not (shm / "1-r5").exists()
 
 
 # ---- the shared directory ---------------------------------------------------------------------------------------------
